@@ -216,7 +216,7 @@ FACTS = {
     "tapestry_sets.views.pieces.reading": "STRIDE",
     "tapestry_plan.draw.plots": "FRAME",
     "tapestry_plan.ir.monoids": "NOWHERE",
-    "tapestry_plan.onnx.models": "OLDEST_OPSET TARGET_OPSET",
+    "tapestry_plan.onnx.replacing.older": "OLDEST_OPSET TARGET_OPSET",
     "tapestry_plan.ops.cells.error_function": "_NEAR _MIDDLE _FAR _SINGLE",
     "tapestry_plan.ops.random.generators": "WORDS",
     "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",

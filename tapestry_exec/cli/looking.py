@@ -43,7 +43,7 @@ from tapestry_exec.run import check_target, replace_file
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import Supported, count_ways, list_supported
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote, tell_count
 from tapestry_sets.views import Allocation
 
 
@@ -220,6 +220,7 @@ def _parse_parts(text: str | None) -> Mapping[str, int] | None:
     examples=[
         "tapestry ops",
         "tapestry ops --onnx",
+        "tapestry ops --onnx Conv",
         "tapestry ops conv",
         "tapestry ops conv --shapes 1x3x8x8,4x3x3x3 --json",
     ],
@@ -228,7 +229,7 @@ def _parse_parts(text: str | None) -> Mapping[str, int] | None:
 @click.option("--shapes", metavar="AxB,…", help="Of the operands, as 32x64,64x16; an example's otherwise.")
 @click.option("--attr", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute, as pads=1.")
 @click.option(
-    "--onnx", "of_onnx", is_flag=True, help="List ONNX's operators: how each is imported and sharded, or runs whole."
+    "--onnx", "of_onnx", is_flag=True, help="Of ONNX's operators: how each is imported and sharded, or runs whole."
 )
 @json_option
 def ops_command(
@@ -239,9 +240,9 @@ def ops_command(
     Index axes follow from shapes and attributes; without --shapes they are those of an example.
     """
     if of_onnx:
-        if names or shapes is not None or attributes:
-            raise click.UsageError("--onnx lists all operators of ONNX; leave out names, --shapes and --attr")
-        return _print_onnx(as_json)
+        if shapes is not None or attributes:
+            raise click.UsageError("--onnx tells how operators of ONNX are imported; leave out --shapes and --attr")
+        return _print_onnx(names, as_json)
     if (shapes is not None or attributes) and len(names) != 1:
         raise click.UsageError("--shapes and --attr are for one operator; name it, as `tapestry ops conv --shapes …`")
     given = None if shapes is None else parse_operand_shapes(shapes)
@@ -258,8 +259,12 @@ def ops_command(
     print_table(f"{len(found)} operators", ("call", "index axes", "dtypes", "what it computes"), rows, (), legend)
 
 
-def _print_onnx(as_json: bool) -> None:
-    found = list(list_supported())
+def _print_onnx(names: Sequence[str], as_json: bool) -> None:
+    every = {one.operator: one for one in list_supported()}
+    for name in names:
+        if name not in every:
+            raise click.UsageError(f"ONNX has no operator {quote(name)}; {list_names(every, name, 'operators')}")
+    found = [every[name] for name in names] if names else list(every.values())
     if as_json:
         parts = [[OnnxPart(op, list(axes)) for op, axes in one.axes] for one in found]
         entries = zip(found, parts, strict=True)
@@ -272,7 +277,8 @@ def _print_onnx(as_json: bool) -> None:
         "at import; opaque: whole, by ONNX Runtime or ONNX's reference; index axes: of an example's operators, the "
         "most work first, +axis: summed over; views: or known values, without work; dtypes: of the first operand"
     )
-    print_table(count_ways(), ("operator", "how", "index axes", "dtypes"), rows, (), legend)
+    title = tell_count(len(found), "operator") + " of ONNX" if names else count_ways()
+    print_table(title, ("operator", "how", "index axes", "dtypes"), rows, (), legend)
 
 
 def _tell_parts(one: Supported) -> str:

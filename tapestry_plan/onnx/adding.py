@@ -43,6 +43,9 @@ STAGED = (
 )
 """What to do about a model that has no graph, and has stages."""
 
+WHOLE_REFUSED = "opaque=False, or --no-opaque, keeps it from running whole"
+"""Why a node is refused that one device could run."""
+
 KEPT = ("Identity", "Dropout")
 """Nodes that give known values another name, whatever these are."""
 
@@ -152,12 +155,14 @@ class Placing:
                 self.refused[0][1].args = (say_staged(self.refused[0][1]),)
             raise self.refused[0][1]
         lines = [
-            _missing_line(node, why, at)
+            _missing_line(node, why, at) + ("" if self.opaque or not _is_whole(node, at) else f"; {WHOLE_REFUSED}")
             for node, why in missing
             if why is not None or not self.opaque or not has_runner(node, at)
         ]
+        is_asked = not self.opaque and all(_is_whole(node, at) for node, _ in missing)
+        what = "only runs whole" if is_asked else "is not supported"
         raise UnsupportedOp(
-            f"{len(lines)} node{'s have' if len(lines) > 1 else ' has'} an operator that is not supported:\n"
+            f"{len(lines)} node{'s have' if len(lines) > 1 else ' has'} an operator that {what}:\n"
             + "\n".join(lines)
             + f"\n{count_ways()} (listed by `tapestry ops --onnx`); others can be given as "
             'ops={"domain::Type": …}' + STAGED * is_staged
@@ -203,6 +208,11 @@ def _is_named(node: Node, at: Importing) -> bool:
     return _has_importer(node, at) or node.operator in NOT_ADDED or has_body(node, at)
 
 
+def _is_whole(node: Node, at: Importing) -> bool:
+    """Whether a node can be in a graph as an opaque operator alone, where its results have known shapes."""
+    return has_runner(node, at) and not _is_named(node, at)
+
+
 def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> str:
     """What is known of a node that is not supported."""
     if refused is not None and (_is_named(node, at) or isinstance(refused, NotFolded)):
@@ -219,8 +229,11 @@ def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> s
     unknown = next(
         (f"; its inputs are not known: {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), ""
     )
+    from difflib import get_close_matches  # loaded with the first wrong name, not with the package
+
     names = sorted(list_ways().keys() | at.importers.keys() - IMPORTERS.keys())
-    nearest = "" if node.operator in names else f"; {list_names(names, node.operator, 'operators')}"
+    near = node.operator not in names and get_close_matches(node.operator, names, 1)
+    nearest = f"; {list_names(names, node.operator, 'operators')}" if near else ""
     return f"{line}{nearest}{unknown}{whole}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
+from tapestry_plan.ir import Graph, Unread, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
 from tapestry_plan.onnx.nodes import Array, CheckedModel, Import, Importing, Node, NotOfGraphs
@@ -32,17 +32,11 @@ from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
-from tapestry_plan.onnx.replacing.scans import hide_batched_scans, show_batched_scans
+from tapestry_plan.onnx.replacing.older import OLDEST_OPSET, TARGET_OPSET, convert
 from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_plan.onnx.sparse import Filling
 from tapestry_plan.onnx.walks import show_walks
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, put_fields, quote
-
-OLDEST_OPSET = 13
-"""Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
-
-TARGET_OPSET = 21
-"""The opset that older models are converted to."""
 
 # -- the model file --------------------------------------------------------------------------------------
 
@@ -107,8 +101,6 @@ def _opset(model: Any) -> int:
 
 def _checked(model: Any, path: Path | None) -> CheckedModel:
     """The model with all that its nodes hold, in an opset that is OLDEST_OPSET or later."""
-    from onnx import version_converter
-
     reject_broken_texts(model)
     opset = _opset(model)
     filling = Filling(model, FilesBeside(path))
@@ -120,7 +112,7 @@ def _checked(model: Any, path: Path | None) -> CheckedModel:
         check_values(tensor)
     model = show_walks(model)
     if model.functions:
-        model = inline_functions(model, opset)
+        model, opset = inline_functions(model, opset)
     model = filling.fill_constants(model, opset)
     nodes = list(read_nodes(model.graph))
     in_order = sort(nodes)
@@ -128,26 +120,7 @@ def _checked(model: Any, path: Path | None) -> CheckedModel:
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
         return CheckedModel(model, path, opset, filling.nbytes)
-    is_batched = opset < 9 and any(node.op_type == "Scan" for graph in all_graphs(model) for node in graph.node)
-    if is_batched:
-        model = hide_batched_scans(model)
-    try:
-        converted = version_converter.convert_version(model, TARGET_OPSET)
-    except Exception as error:  # the converter raises whatever its C++ raises
-        raise ValueError(
-            f"opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
-            f"export the model with opset {OLDEST_OPSET} or later"
-        ) from None
-    was, now = ({value.name: value.type for value in one.graph.input} for one in (model, converted))
-    changed = [name for name in now if name in was and was[name] != now[name]]
-    if changed:
-        raise UnsupportedOp(
-            f"opset {opset} cannot be converted to {TARGET_OPSET}: onnx.version_converter gives input "
-            f"{quote(changed[0])} another type; export the model with opset {OLDEST_OPSET} or later"
-        )
-    if is_batched:
-        show_batched_scans(converted)
-    return CheckedModel(converted, path, TARGET_OPSET, filling.nbytes)
+    return CheckedModel(convert(model, opset), path, TARGET_OPSET, filling.nbytes)
 
 
 def read_checked(source: Any, who: str) -> CheckedModel:

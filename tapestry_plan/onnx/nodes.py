@@ -20,7 +20,7 @@ from tapestry_plan.ir import SHORT_DTYPES, FoldedNodes, Graph, Tensor, Unsupport
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.outside import FilesBeside, count_stored
 from tapestry_plan.rewrite import Draft
-from tapestry_sets.limits import Budget, list_names, put_fields, quote
+from tapestry_sets.limits import Budget, list_names, put_fields, quote, tell_count
 
 Array = NDArray[Any]
 
@@ -187,6 +187,8 @@ class Importing:
         """Tensors that depend on no input, but are not known, since a value was too large to make; and why."""
         self.undecided: dict[str, str] = {}
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
+        self.pooled: dict[str, tuple[int, ...]] = {}
+        """The shape in which numbers of cells that a MaxPool found count, by the model's tensor of them."""
         self.declared: dict[str, Any] = {}
         """What the model says of tensors of which it says dtype and shape: values as ONNX writes them."""
         self._bound: list[tuple[dict[str, Any], str]] = []
@@ -415,6 +417,8 @@ class Importing:
                 self._put(self._from_file, name, self._from_file[of])
         if of in self.tensors:
             self._put(self.tensors, name, self.tensors[of])
+        if of in self.pooled:
+            self.pooled[name] = self.pooled[of]
 
     def dtype_of(self, name: str) -> str:
         """The dtype of a model tensor."""
@@ -534,7 +538,9 @@ class Import(Struct, frozen=True):
         if count < self.least or (self.most is not None and count > self.most):
             takes = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
             takes = str(self.least) if self.least == self.most else takes
-            raise ValueError(f"{node.where} has {count} inputs; {node.op_type} takes {takes}: export the model again")
+            raise ValueError(
+                f"{node.where} has {tell_count(count, 'input')}; {node.op_type} takes {takes}: export the model again"
+            )
         required = node.inputs if self.most is None else node.inputs[: self.least]
         if "" in required:
             raise ValueError(

@@ -146,10 +146,15 @@ def _bit_shift(at: Importing, node: Node) -> Result:
 def _isinf(at: Importing, node: Node) -> Result:
     (x,) = at.inputs(node)
     found = ops.isinf(x, name=node.name)
-    for sign, side in ((1, "detect_positive"), (-1, "detect_negative")):
-        if not node.attrs.get(side, 1):
-            zero = at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype))
-            found = ops.logical_and(found, (ops.less if sign > 0 else ops.greater)(x, zero))
+    left_out = [
+        other
+        for other, side in ((ops.less, "detect_positive"), (ops.greater, "detect_negative"))
+        if not node.attrs.get(side, 1)
+    ]
+    if left_out:
+        zero = at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype))
+        for other in left_out:
+            found = ops.logical_and(found, other(x, zero))
     return found
 
 

@@ -165,6 +165,8 @@ def max_pool(at: Importing, node: Node) -> Result:
     constants = {"taps": table, "windows": first, "channels": channels}
     known = {key: at.graph.constant(f"{node.name}.{key}", np.asarray(array)) for key, array in constants.items()}
     number = ops.take(known["taps"], taps) + known["windows"] + known["channels"]
+    if not node.attrs.get("storage_order"):
+        at.pooled[node.outputs[1]] = x.shape
     return [_only(made), number]
 
 
@@ -174,22 +176,33 @@ def _only(made: Result) -> Tensor:
 
 
 def max_unpool(at: Importing, node: Node) -> Result:
-    """Cells back at their numbers, which are those of their own channel, zeros elsewhere."""
+    """Cells back at their numbers, which are those of their own channel, zeros elsewhere.
+
+    The numbers count in the tensor that the result is without output_shape, as in ONNX's reference and its own case
+    with output_shape; the result has that tensor in a corner. Those of a MaxPool count in the tensor that it pooled,
+    which ONNX says of them: with output_shape they go there, so that all have a place. For some the reference has none
+    where strides do not divide an extent; ONNX Runtime, which counts in output_shape, agrees where that is this tensor.
+    """
     x, numbers = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
     kernel, rank = tuple(node.attrs["kernel_shape"]), x.ndim - 2
     window = expansions.Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
     spans = zip(x.shape[2:], window.strides, kernel, window.begins, window.ends, strict=True)
-    inner = tuple((n - 1) * s - a - b + k for n, s, k, a, b in spans)
+    shape = (*x.shape[:2], *((n - 1) * s - a - b + k for n, s, k, a, b in spans))
+    wanted = at.ints(node, 2, "output_shape")
+    if wanted is not None:
+        shape = at.pooled.get(node.inputs[1], shape)
+    cells = prod(shape[2:])
     zero = at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype))
-    flat = zero.broadcast_to((*x.shape[:2], prod(inner)))
-    begins = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], 1) * prod(inner)
+    flat = zero.broadcast_to((*x.shape[:2], cells))
+    begins = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], 1) * cells
     first = at.graph.constant(f"{node.name}.channels", begins.astype(numbers.dtype))
     where = numbers.reshape((*x.shape[:2], -1)) - first
-    where = ops.where(ops.less(where, 0), prod(inner), where)  # in another channel: the run says so
-    made = ops.put_along_axis(flat, where, x.reshape((*x.shape[:2], -1)), 2).reshape((*x.shape[:2], *inner))
-    wanted = at.ints(node, 2, "output_shape")
+    where = ops.where(ops.less(where, 0), cells, where)  # in another channel: the run says so
+    made = ops.put_along_axis(flat, where, x.reshape((*x.shape[:2], -1)), 2).reshape(shape)
     if wanted is None or tuple(wanted) == made.shape:
         return made
+    if len(wanted) != made.ndim:
+        raise ValueError(f"output_shape is {wanted}; give an extent for each of the {made.ndim} axes")
     grown = [m - n for n, m in zip(made.shape, wanted, strict=True)]
     if any(grown[:2]) or min(grown) < 0 or rank != len(kernel):
         raise ValueError(f"output_shape is {wanted}; {list(made.shape)} fits, or more spatial cells")

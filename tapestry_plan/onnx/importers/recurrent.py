@@ -17,7 +17,7 @@ from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx.nodes import Array, Importing, Node, Result
 from tapestry_plan.onnx.walks import DECLARATION
 from tapestry_plan.ops import recurrent as walks
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 
 NUMBERS = {
     "affine": (1.0, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5), "leakyrelu": (0.01, 0.0),
@@ -46,7 +46,8 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
         (steps, batch, _), (directions, rows, width) = x.shape, r.shape
         if directions != len(backwards) or rows != gates * width or attrs.get("hidden_size", width) != width:
             raise ValueError(
-                f"R has shape {quote(r.shape)}; {len(backwards)} directions of {gates} times hidden_size are needed"
+                f"R has shape {quote(r.shape)}; {tell_count(len(backwards), 'direction')} of {gates} × hidden_size "
+                "rows and hidden_size columns needed"
             )
         if "clip" in attrs and not attrs["clip"] > 0:
             raise ValueError(f"clip is {attrs['clip']}; give a number above 0, or none")

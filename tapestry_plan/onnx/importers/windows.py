@@ -177,17 +177,17 @@ def resize(at: Importing, node: Node) -> Result:
             raise ValueError("tf_crop_and_resize needs roi, with a begin and an end for each axis")
         ends = roi.reshape(2, -1).T.tolist()
         part = [ends[axes.index(axis)] if axis in axes else (0.0, 1.0) for axis in range(x.ndim)]
+    how: dict[str, Any] = {
+        "mode": attrs.get("mode", "nearest"),
+        "nearest": attrs.get("nearest_mode", "round_prefer_floor"),
+        "cubic": attrs.get("cubic_coeff_a", tuning.CUBIC),
+        "antialias": bool(attrs.get("antialias", 0)),
+        "exclude_outside": bool(attrs.get("exclude_outside", 0)),
+        "outside": attrs.get("extrapolation_value", 0.0),
+    }
+    if part is None and tuple(extents) == x.shape and set(factors) == {1.0}:
+        return x  # each cell is read where it is, in every mode
+    stretch = None if sizes and choose is None else factors
     return ops.resize(
-        x,
-        extents if sizes else None,
-        scales=None if sizes and choose is None else factors,
-        mode=attrs.get("mode", "nearest"),
-        coordinates=coordinates,
-        nearest=attrs.get("nearest_mode", "round_prefer_floor"),
-        cubic=attrs.get("cubic_coeff_a", tuning.CUBIC),
-        antialias=bool(attrs.get("antialias", 0)),
-        exclude_outside=bool(attrs.get("exclude_outside", 0)),
-        part=part,
-        outside=attrs.get("extrapolation_value", 0.0),
-        name=node.name,
+        x, extents if sizes else None, scales=stretch, coordinates=coordinates, part=part, name=node.name, **how
     )

@@ -121,7 +121,9 @@ def _type_of(name: str, at: Importing) -> Any:
 def check_one_condition(node: Node) -> None:
     """Raise ValueError for an If that has not one input."""
     if len(node.inputs) != 1:
-        raise ValueError(f"{node.where} has {len(node.inputs)} inputs; If takes 1: export the model again")
+        raise ValueError(
+            f"{node.where} has {tell_count(len(node.inputs), 'input')}; If takes 1: export the model again"
+        )
 
 
 def check_condition(node: Node, name: str, value: Array) -> bool:
@@ -202,7 +204,7 @@ def branch_of(node: Node, condition: bool) -> Any:
     key = "then_branch" if condition else "else_branch"
     found = [attribute.g for attribute in node.proto.attribute if attribute.name == key]
     if not found or len(found[0].output) != len(node.outputs):
-        made = f"{len(found[0].output)} outputs" if found else "no graph"
+        made = tell_count(len(found[0].output), "output") if found else "no graph"
         raise ValueError(
             f"{node.where}: its {key} has {made}, the node has {len(node.outputs)}: export the model again"
         )

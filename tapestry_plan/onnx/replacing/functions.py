@@ -10,14 +10,17 @@ from typing import Any
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import has_operator
 from tapestry_plan.onnx.order import all_graphs, graphs_inside, names_of
-from tapestry_sets.limits import cut_text, list_names, quote
+from tapestry_plan.onnx.replacing.mixed import inline_mixed
+from tapestry_sets.limits import cut_text, list_names, quote, tell_count
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""
 
 
-def inline_functions(model: Any, opset: int) -> Any:
-    """The model with the nodes of its local functions in place of their calls.
+def inline_functions(model: Any, opset: int) -> tuple[Any, int]:
+    """The model with the nodes of its local functions in place of their calls, and its opset.
+
+    Where functions are written for another opset than the model, that is one that all of them can be in.
 
     Raises
     ------
@@ -25,8 +28,6 @@ def inline_functions(model: Any, opset: int) -> Any:
         For functions that call themselves or stand for far more nodes than are stored, calls that do not fit their
         function, and functions that cannot be put in place.
     """
-    from onnx import inliner
-
     functions = {_key_of(one.domain, one): one for one in model.functions}
     _reject_recursion(model)
     _reject_many_calls(model)
@@ -38,15 +39,21 @@ def inline_functions(model: Any, opset: int) -> Any:
     for function in model.functions:
         _check_references(function)
     model = _with_defaults(model)
-    try:
-        inlined = inliner.inline_local_functions(model)
-    except Exception as error:  # whatever its C++ raises
-        raise ValueError(f"the model's local functions cannot be put in place: {str(error).strip()}") from None
+    inlined, opset = inline_mixed(model, opset, _inline)
     for graph in all_graphs(inlined):
         for name, call in names_of(graph):
             if _key_of(call.domain, call) in functions:
                 _refuse_left(f"node {quote(name)} ({call.op_type})", functions[_key_of(call.domain, call)], model)
-    return inlined
+    return inlined, opset
+
+
+def _inline(model: Any) -> Any:
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # whatever its C++ raises
+        raise ValueError(f"the model's local functions cannot be put in place: {str(error).strip()}") from None
 
 
 def _key_of(domain: str, one: Any) -> FunctionKey:
@@ -109,11 +116,11 @@ def _check_call(where: str, call: Any, function: Any, opset: int) -> None:
         if count > 1:
             raise ValueError(f"{where}: its attribute {attribute} is given {count} times; give it once")
     for what, given, most in (
-        ("inputs", len(call.input), len(function.input)),
-        ("outputs", len(call.output), len(function.output)),
+        ("input", len(call.input), len(function.input)),
+        ("output", len(call.output), len(function.output)),
     ):
         if given > most:
-            raise ValueError(f"{where} has {given} {what}, {whose} has {most}: export the model again")
+            raise ValueError(f"{where} has {tell_count(given, what)}, {whose} has {most}: export the model again")
 
 
 def _with_defaults(model: Any) -> Any:
@@ -150,7 +157,7 @@ def _check_references(function: Any) -> None:
 
 
 def _refuse_left(where: str, function: Any, model: Any) -> None:
-    """Raise ValueError for a call that ONNX's inliner left as it was: it does so where opsets differ."""
+    """Raise ValueError for a call that ONNX's inliner left as it was: it does so where versions of a domain differ."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     other = [one for one in function.opset_import if versions.get(one.domain, one.version) != one.version]
     written = " and ".join(f"version {one.version} of {quote(one.domain or 'ai.onnx')}" for one in other)
@@ -158,5 +165,5 @@ def _refuse_left(where: str, function: Any, model: Any) -> None:
     why = f"is written for {written}, the model for {asked}" if other else "was left as it was by onnx.inliner"
     raise ValueError(
         f"{where}: the local function {function.domain or 'ai.onnx'}::{function.name} {why}; export both for one "
-        "version, or convert it by onnx.inliner.inline_local_functions(model, convert_version=True)"
+        "version"
     )

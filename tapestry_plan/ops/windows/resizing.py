@@ -138,8 +138,10 @@ def _place(n: int, m: int, scale: Fraction, coordinates: str, part: tuple[Fracti
             return Fraction(0), Fraction(0)
         case "half_pixel_symmetric":
             return 1 / scale, half / scale - half + Fraction(n, 2) * (1 - m / (n * scale))
-        case "tf_half_pixel_for_nn":
+        case "tf_half_pixel_for_nn" if scale != 1:  # where it is, the axis stays, as in ONNX Runtime
             return 1 / scale, half / scale
+        case "tf_half_pixel_for_nn":
+            return Fraction(1), Fraction(0)
         case "tf_crop_and_resize":
             begin, end = part
             if m == 1:

@@ -123,7 +123,26 @@ def test_operators_of_onnx_are_listed() -> None:
     assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
     assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]
     assert {"float8_e4m3fn,", "int4,"} <= set(rows["DequantizeLinear"])
-    refused(call("ops", "conv", "--onnx"), "--onnx lists all operators of ONNX")
+    one = call("ops", "Gemm", "NonZero", "--onnx").stdout.splitlines()
+    assert one[0] == "2 operators of ONNX" and " ".join(one[4].split()).startswith("Gemm imported gemm m n +k")
+    entries = json.loads(call("ops", "--onnx", "NonZero", "--json").stdout)["operators"]
+    assert entries == [found["NonZero"]]
+    refused(call("ops", "gem", "--onnx"), "ONNX has no operator 'gem'; nearest of", "'Gemm'")
+    refused(call("ops", "--onnx", "--attr", "pads=1"), "--onnx tells how operators of ONNX are imported")
+
+
+def test_a_flag_that_keeps_a_node_from_running_whole_is_named() -> None:
+    det, foreign = helper.make_node("Det", ["x"], ["y"]), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
+    model = model_of([det], {"x": (2, 3, 3)})
+    with pytest.raises(
+        ValueError, match=r"an operator that only runs whole:\n.*Det .*; opaque=False, or --no-opaque, k"
+    ):
+        load_onnx(model, opaque=False)
+    model = model_of([det, foreign], {"x": (2, 3, 3)}, ["z"])
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*Det .*--no-opaque.*Zzzz") as error:
+        load_onnx(model, opaque=False)
+    assert "nearest" not in str(error.value)
     assert "dtypes floats" in call("ops", "sin").stdout
 
 

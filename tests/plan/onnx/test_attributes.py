@@ -267,7 +267,7 @@ def settings(op: str, opset: int) -> Iterator[tuple[str, Any]]:
         default = attribute.default_value
         kept = None if default.type == AttributeProto.UNDEFINED else helper.get_attribute_value(default)
         kept = kept.decode() if isinstance(kept, bytes) else kept
-        tried = [0, 1] if name in FLAGS else VALUES.get(name) or NUMBERS[attribute.type]
+        tried = [0, 1] if name in FLAGS else VALUES.get(name) or NUMBERS.get(attribute.type, [])
         yield from ((name, value) for value in tried if value != kept)
 
 

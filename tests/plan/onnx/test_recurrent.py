@@ -67,7 +67,10 @@ def layer(**attrs: Any) -> Any:
 @pytest.mark.parametrize(
     ("attrs", "says"),
     [
-        ({"direction": "forward"}, r"R has shape \(2, 6, 6\); 1 directions of 1 times hidden_size are needed"),
+        (
+            {"direction": "forward"},
+            r"R has shape \(2, 6, 6\); 1 direction of 1 × hidden_size rows and hidden_size columns needed",
+        ),
         ({"direction": "sideways"}, "direction is 'sideways'; known are"),
         ({"hidden_size": 5}, r"R has shape \(2, 6, 6\)"),
         ({"clip": -1.0}, "clip is -1.0; give a number above 0"),
