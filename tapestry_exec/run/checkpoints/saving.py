@@ -33,6 +33,7 @@ from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find
 from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.folders import (
     Manifest,
+    Part,
     SavedBuffer,
     check_folder,
     check_path,
@@ -42,9 +43,10 @@ from tapestry_exec.run.checkpoints.folders import (
     list_finished,
     lock,
     map_cells,
+    name_begun,
+    name_checkpoint,
     sum_bytes,
     unlock,
-    write_part,
 )
 from tapestry_exec.run.interpreter import Interpreter
 from tapestry_exec.run.prepared import PreparedPlan
@@ -166,6 +168,25 @@ class Start(Struct, frozen=True):
     written: Written | None = None
 
 
+class Writer:
+    """Who writes for one device, or for all of them in turn: one part of each checkpoint.
+
+    Parameters
+    ----------
+    row : int
+        The number of its parts.
+    devices : int
+    """
+
+    def __init__(self, row: int, devices: int) -> None:
+        self.row, self.devices = row, devices
+        self.parts = dict[int, Part]()
+
+    def take(self, cut: int) -> Part:
+        """Its part of the checkpoint at a cut."""
+        return self.parts.setdefault(cut, Part(self.row, self.devices))
+
+
 class Stopover:
     """One device's side: it restores what the device held, and saves at cuts.
 
@@ -181,6 +202,8 @@ class Stopover:
         The buffers of carried inputs, with the cells that are placed there.
     known : dict
         Cuts that were found before, by number.
+    writer : Writer, optional
+        Common to all devices, where they take turns in one loop.
     """
 
     def __init__(
@@ -191,7 +214,9 @@ class Stopover:
         given: Iterable[DeviceStep],
         carried: Mapping[int, Sequence[Region]],
         known: dict[int, Cut],
+        writer: Writer | None = None,
     ) -> None:
+        self.writer = writer or Writer(mine.device, 1)
         self.mine, self.start, self.program, self.carried, self.known = mine, start, program, carried, known
         self.buffers = {n: one for n, one in mine.work.buffers.items() if one.device == mine.device}
         self.passed = {at.number for at in given}
@@ -244,8 +269,10 @@ class Stopover:
         start, folder, about = self.start, self.start.folder, self.start.about
         assert about is not None, "checkpoints are written"
         about = replace(about, cut=stop.cut, after=stop.after)
-        write_part(folder, start.turn, about, self.mine.device, self._list_records(stop.cut), self._show)
-        if finish(folder, start.turn, about):
+        begun, part = f"{folder}/{name_begun(start.turn, about)}", self.writer.take(stop.cut)
+        is_last = part.write(begun, self._list_records(stop.cut), self._show)
+        count = about.devices // self.writer.devices
+        if is_last and finish(begun, about, count, name_checkpoint(start.turn, stop.cut)):
             keep_last(folder, start.keep, about.plan)
 
     def _list_records(self, number: int) -> list[SavedBuffer]:
