@@ -67,8 +67,6 @@ MANIFEST = "tapestry"
 """Its name among the attributes of a checkpoint."""
 LENGTH = struct.Struct("<Q")
 """The number at the end of a part, which says how long its records are."""
-ROW_NBYTES = 4096
-"""Rows are as long as some pages, which they take anyway: so they mostly are of one length, as chunks have to be."""
 
 
 class SavedBuffer(Struct, frozen=True):
@@ -231,7 +229,7 @@ class Part:
                 return False
             told = msgspec.json.encode((self.end, self.records))
             told += LENGTH.pack(len(told))
-            length = -(-(self.end + len(told)) // ROW_NBYTES) * ROW_NBYTES
+            length = -(-(self.end + len(told)) // tuning.ROW_NBYTES) * tuning.ROW_NBYTES
             os.lseek(file, length - len(told), os.SEEK_SET)
             _write_whole(file, memoryview(told))
         finally:

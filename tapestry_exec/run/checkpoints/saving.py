@@ -61,7 +61,7 @@ from tapestry_sets.regions import Region
 class Checkpoints(Struct, frozen=True, metaclass=Public):
     """What a run saves on its way: behind which stages, or how often, and where.
 
-    Each device writes the cells that are read later, but constants, which are placed again. A checkpoint is a group of
+    Each device writes the cells that are read later, but constants, which are placed again. A checkpoint has arrays of
     Zarr v3 without codecs, written aside and made valid by one rename: it outlives processes that are killed.
 
     Parameters
