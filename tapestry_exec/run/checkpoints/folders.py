@@ -191,7 +191,7 @@ def name_begun(turn: int, manifest: Manifest) -> str:
     return f".{name_checkpoint(turn, manifest.cut)}.{manifest.plan}.begun"
 
 
-class Part:
+class SavedPart:
     """What one writer puts into a checkpoint: a row with the small buffers of all its devices, and files of large ones.
 
     Parameters
@@ -335,7 +335,7 @@ def finish(begun: str, manifest: Manifest, count: int, name: str) -> bool:
     return True
 
 
-class _Told(NamedTuple):
+class _ToldPart(NamedTuple):
     """What a writer's part says: how long it is, how many bytes of cells it has, and the records."""
 
     nbytes: int
@@ -343,14 +343,14 @@ class _Told(NamedTuple):
     records: list[SavedBuffer]
 
 
-def _read_part(path: str) -> _Told:
+def _read_part(path: str) -> _ToldPart:
     """What a part says at its end."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         end = os.lseek(file, -LENGTH.size, os.SEEK_END)
         (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
         os.lseek(file, end - length, os.SEEK_SET)
-        return _Told(end + LENGTH.size, *_RECORDS.decode(os.read(file, length)))
+        return _ToldPart(end + LENGTH.size, *_RECORDS.decode(os.read(file, length)))
     finally:
         os.close(file)
 
@@ -358,7 +358,7 @@ def _read_part(path: str) -> _Told:
 _RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
 
 
-def _join_rows(begun: str, told: Mapping[str, _Told], length: int, above: str) -> Mapping[str, Any]:
+def _join_rows(begun: str, told: Mapping[str, _ToldPart], length: int, above: str) -> Mapping[str, Any]:
     """Make parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
     array = _describe((len(told), length), (1, length), "uint8", {})
     for row, part in told.items():

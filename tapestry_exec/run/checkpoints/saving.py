@@ -33,8 +33,8 @@ from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find
 from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.folders import (
     Manifest,
-    Part,
     SavedBuffer,
+    SavedPart,
     check_folder,
     check_path,
     finish,
@@ -168,7 +168,7 @@ class Start(Struct, frozen=True):
     written: Written | None = None
 
 
-class Writer:
+class PartWriter:
     """Who writes for one device, or for all of them in turn: one part of each checkpoint.
 
     Parameters
@@ -180,11 +180,11 @@ class Writer:
 
     def __init__(self, row: int, devices: int) -> None:
         self.row, self.devices = row, devices
-        self.parts = dict[int, Part]()
+        self.parts = dict[int, SavedPart]()
 
-    def take(self, cut: int) -> Part:
+    def take(self, cut: int) -> SavedPart:
         """Its part of the checkpoint at a cut."""
-        return self.parts.setdefault(cut, Part(self.row, self.devices))
+        return self.parts.setdefault(cut, SavedPart(self.row, self.devices))
 
 
 class Stopover:
@@ -202,7 +202,7 @@ class Stopover:
         The buffers of carried inputs, with the cells that are placed there.
     known : dict
         Cuts that were found before, by number.
-    writer : Writer, optional
+    writer : PartWriter, optional
         Common to all devices, where they take turns in one loop.
     """
 
@@ -214,9 +214,9 @@ class Stopover:
         given: Iterable[DeviceStep],
         carried: Mapping[int, Sequence[Region]],
         known: dict[int, Cut],
-        writer: Writer | None = None,
+        writer: PartWriter | None = None,
     ) -> None:
-        self.writer = writer or Writer(mine.device, 1)
+        self.writer = writer or PartWriter(mine.device, 1)
         self.mine, self.start, self.program, self.carried, self.known = mine, start, program, carried, known
         self.buffers = {n: one for n, one in mine.work.buffers.items() if one.device == mine.device}
         self.passed = {at.number for at in given}
