@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from socket import socketpair
+from threading import Thread
 from time import monotonic, perf_counter
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups, share_out
-from tapestry_exec.processes.tuning import END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
+from tapestry_exec.processes.tuning import AT_ONCE_NBYTES, END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tapestry_exec.processes.worker import view_slot
 from tapestry_exec.run import (
     BackendUnavailable,
@@ -68,7 +69,7 @@ class ProcessBackend(NumpyBackend):
         When a process dies, is stopped for longer than `patience`, or a step raises, all are ended. So many times at
         most all begin again, from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
-        Seconds that a process may be stopped (SIGSTOP).
+        Seconds that a process may be stopped (SIGSTOP): of devices, or the server that starts and watches these.
     processes : int, optional
         How many at most. By default one for each core that this process may use, where all then have about as much to
         do; else one for each device. Devices of one process take turns, and are lost together.
@@ -124,6 +125,8 @@ class ProcessSession:
         check_room([sum(arenas[device] for device in group) for group in self.groups], apart=True)
         self.stopped: dict[int, float] = {}
         """Since when processes are stopped, by number."""
+        self.server_stopped: float | None = None
+        """Since when the server is, which tells of the others: the caller sees that by himself."""
         self.server: subprocess.Popen[str] | None = None
         self.shared: Segment | None = None
         self.connections: list[Connection] = []
@@ -189,22 +192,24 @@ class ProcessSession:
             return
         for process in self.processes:
             self._tell(process, ("end",))
-        with suppress(subprocess.TimeoutExpired):
-            self.server.wait(END_SECONDS)
+        if not self._is_server_stopped():
+            with suppress(subprocess.TimeoutExpired):
+                self.server.wait(END_SECONDS)
         self.kill()
 
     def kill(self) -> None:
         """End the processes at once, whatever they do."""
-        server, self.server, self.shared = self.server, None, None
+        is_stopped = self._is_server_stopped()
+        server, self.server, self.shared, self.server_stopped = self.server, None, None, None
         self.stopped.clear()
         for connection in self.connections:
             connection.close()
         if server is None:
             return
         try:
-            server.wait(END_SECONDS)  # which kills its own, as the caller is gone
+            server.wait(0 if is_stopped else END_SECONDS)  # which kills its own, as the caller is gone
         except subprocess.TimeoutExpired:
-            server.kill()
+            server.kill()  # and Linux kills those that it has forked
             server.wait()
 
     # -- running ---------------------------------------------------------------------------------------
@@ -254,8 +259,12 @@ class ProcessSession:
         return [one for (each,) in told for one in each]  # whose devices are neighbors
 
     def _tell(self, process: Connection, message: Any) -> None:
-        with suppress(ConnectionError, OSError):  # of a process that has died, which the server tells
-            process.send(message)
+        """Tell a process something; nobody waits for one that is stopped and reads nothing."""
+        data = pickle.dumps(message)
+        if len(data) <= AT_ONCE_NBYTES:
+            _send(process, data)
+        else:
+            Thread(target=_send, args=(process, data), daemon=True).start()
 
     def _wait(self, wanted: str, progress: Progress | None = None) -> list[tuple[Any, ...]]:
         """Wait for an answer of each process; what they answer behind the word.
@@ -272,6 +281,7 @@ class ProcessSession:
             ready = wait(listened, min(self.patience, LOOK_SECONDS))
             if self.control in ready:
                 self._read_server()
+            self._look_at_server()
             for k, process in enumerate(self.processes):
                 if process not in ready:
                     continue
@@ -314,6 +324,8 @@ class ProcessSession:
     def _read_server(self, wait_for: int | None = None) -> None:
         """Read what the server says of processes; until one is dead, where its connection has ended."""
         while True:
+            while wait_for is not None and not self.control.poll(min(self.patience, LOOK_SECONDS)):
+                self._look_at_server()  # it tells nothing while it is stopped
             try:
                 process, status = self.control.recv()
             except (EOFError, ConnectionError):
@@ -328,6 +340,29 @@ class ProcessSession:
                 self._lose(process, f"died ({how})")
             if wait_for is None and not self.control.poll():
                 return
+
+    def _is_server_stopped(self) -> bool:
+        """Whether the server is stopped now; notes since when."""
+        server = self.server
+        while server is not None and server.returncode is None:
+            try:
+                found, status = os.waitpid(server.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:  # who else waited for it has its status
+                break
+            if not found:
+                break
+            if os.WIFSTOPPED(status):
+                self.server_stopped = monotonic()
+            else:
+                self.server_stopped = None
+                if not os.WIFCONTINUED(status):
+                    server.returncode = os.waitstatus_to_exitcode(status)  # which is told once
+        return self.server_stopped is not None
+
+    def _look_at_server(self) -> None:
+        """End all when the server has been stopped for long: nobody else tells which devices are."""
+        if self._is_server_stopped() and monotonic() - (self.server_stopped or 0.0) > self.patience:
+            self._lose(None, f"the server of the devices' processes was stopped for {self.patience:g} s")
 
     def _look_at_stopped(self, found: Collection[int]) -> None:
         """End all when one has been stopped for long."""
@@ -357,6 +392,11 @@ class ProcessSession:
 
     def _count_sent(self) -> list[int | None]:
         return [int(nbytes) for nbytes in self._view(self.layout.boards)[:, 1]]
+
+
+def _send(process: Connection, data: bytes) -> None:
+    with suppress(ConnectionError, OSError, TypeError):  # it has died, as the server tells, or all were ended meanwhile
+        process.send_bytes(data)
 
 
 def _pickle(setup: Any) -> bytes:

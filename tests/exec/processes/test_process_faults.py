@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from tapestry_exec import ProcessBackend, StepFailed, deploy, run
+from tapestry_exec.processes import backend
 from tapestry_exec.run import tuning
 from tapestry_plan import Mesh, plan
+from tapestry_plan.steps import Copy
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_processes import of_mine, wait_until
+from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
 from tests.ways_of_running import assert_same
@@ -38,8 +41,8 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
     for k in range(rounds):
         (tmp_path / str(k)).mkdir()
         p, inputs = made(2 + k % 3)
-        backend = ProcessBackend(retries=len(KINDS), processes=p.mesh.size)
-        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
+        engine = ProcessBackend(retries=len(KINDS), processes=p.mesh.size)
+        found = run(p, inputs, backend=engine, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
         assert_same(found, run(p, inputs, backend="serial"))
         assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
         for kind, fault in zip(KINDS, found.faults, strict=True):
@@ -47,6 +50,11 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
             assert fault.step is not None and 0 < fault.step < len(p.steps)
             assert all(sent is not None and sent >= 0 for sent in fault.nbytes_sent)
             assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+            step = p.steps[fault.step]
+            if kind in ("sending", "receiving"):  # it was in the call, at a copy of its own
+                assert isinstance(step, Copy)
+                assert p.buffers[step.src if kind == "sending" else step.dst].device == 0
+                assert kind[:4].replace("rece", "recv") in (tmp_path / str(k) / f"died {kind}").read_text().split()
 
 
 def test_devices_of_one_process_are_lost_together_and_begin_again(tmp_path: Path) -> None:
@@ -95,12 +103,112 @@ def test_a_process_that_is_stopped(goes_on: bool, rounds: int, tmp_path: Path) -
     assert [fault.device for fault in found.faults] == [0] * (0 if goes_on else rounds)
 
 
-def test_one_that_never_returns_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_stopped_with_all_others_is_ended(tmp_path: Path) -> None:
+    """Nobody but the caller can tell: he keeps his patience with the server, too, and all begin again."""
     p, inputs = made(2)
+    backend = ProcessBackend(retries=1, patience=1, processes=2)
+
+    def stop() -> None:
+        wait_until((tmp_path / "0").exists)
+        for process in sorted(of_mine()):  # the server first, so that it tells of none
+            os.kill(process, signal.SIGSTOP)
+
+    stopping = threading.Thread(target=stop)
+    with deploy(p, backend=backend, ops=as_relu(Sabotage(("waiting",), str(tmp_path)))) as placed:
+        stopping.start()
+        begin = time.monotonic()
+        found = placed.run(inputs)
+        took = time.monotonic() - begin
+        stopping.join()
+    wanted = run(p, inputs, backend="serial")
+    assert found.outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+    assert found.nbytes_by_link == wanted.nbytes_by_link
+    (fault,) = found.faults
+    assert fault.device is None and "the server of the devices' processes was stopped for 1 s" in fault.error
+    assert took < 60, "not as long as a device may take that goes on"
+
+
+def test_one_that_is_stopped_before_it_reads_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long program a socket does not take all: the caller waits for a process that reads as for any other."""
+    p, inputs = chain(300)
+    start, ended = backend.ProcessSession._start_server, list[int]()
+
+    def start_and_stop(self: Any) -> None:
+        start(self)
+        if not ended:
+            wait_until(lambda: len(of_mine()) == 3)
+            ended.append(max(of_mine()))
+            os.kill(ended[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(backend.ProcessSession, "_start_server", start_and_stop)
+    with deploy(p, backend=ProcessBackend(retries=1, patience=1, processes=2)) as placed:
+        session: Any = placed._session
+        assert min(map(len, session.setups)) > 300_000
+        assert len(ended) == 1 and ended[0] not in of_mine()
+        assert placed.run(inputs).outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["alone", "and a device is dead"])
+def test_a_server_that_is_stopped_alone(is_dead: bool) -> None:
+    """A run needs it for nothing, and it is no reason to wait at the end; of who is dead nobody tells then."""
+    p, inputs = made(2)
+    with deploy(p, backend=ProcessBackend(retries=1, patience=1, processes=2)) as placed:
+        wanted = placed.run(inputs)
+        session: Any = placed._session
+        server, *devices = sorted(of_mine())
+        assert server == session.server.pid
+        os.kill(server, signal.SIGSTOP)
+        if is_dead:
+            os.kill(devices[0], signal.SIGKILL)
+        found = placed.run(inputs)
+        assert_same(found, wanted)
+        assert ["was stopped for 1 s" in fault.error for fault in found.faults] == [True] * is_dead
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 4, "it has 5 s where it may end by itself"
+
+
+def test_one_that_never_returns_is_ended(rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all begin again, if they may."""
+    p, inputs = made(2)
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.5)
     with deploy(p, backend="processes", ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
-        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.5)
         with pytest.raises(StepFailed, match=r"device 0 came no further for 0.5 s at step \d+ \(compute 'act' on dev"):
             placed.run(inputs)
+        assert_same(placed.run(inputs), placed.run(inputs))
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 5.0)
+    wanted = run(p, inputs, backend="serial")
+    for k in range(rounds):
+        (tmp_path / f"marks{k}").mkdir()
+        backend = ProcessBackend(retries=1, processes=2)
+        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(("never",), str(tmp_path / f"marks{k}"))))
+        assert_same(found, wanted)
+        assert ["device 0 came no further for 5 s" in fault.error for fault in found.faults] == [True]
+
+
+def test_a_process_that_is_there_late_is_waited_for(rounds: int) -> None:
+    """It is stopped as soon as it is forked, and goes on when the others have long been ready."""
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial")
+    stopped = list[int]()
+
+    def hold() -> None:
+        wait_until(lambda: len(of_mine()) == 4)
+        late = max(of_mine())
+        os.kill(late, signal.SIGSTOP)
+        stopped.append(late)
+        time.sleep(0.5)
+        os.kill(late, signal.SIGCONT)
+
+    for k in range(rounds):
+        holding = threading.Thread(target=hold)
+        holding.start()
+        try:
+            found = run(p, inputs, backend=ProcessBackend(retries=1, patience=20, processes=3))
+        finally:
+            holding.join()
+        assert_same(found, wanted)
+        assert not found.faults and len(stopped) == k + 1
+        wait_until(lambda: not of_mine())
 
 
 def test_state_that_is_lost_is_asked_for() -> None:
