@@ -46,6 +46,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.lib.stride_tricks import as_strided
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
@@ -63,13 +64,15 @@ ZARR_DTYPES = frozenset(
     }
 )
 """Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
+DESCRIPTION = "zarr.json"
+"""The file that tells Zarr of an array or a group."""
 MANIFEST = "tapestry"
 """Its name among the attributes of a checkpoint."""
 LENGTH = struct.Struct("<Q")
 """The number at the end of a part, which says how long its records are."""
 
 
-class SavedBuffer(Struct, frozen=True):
+class SavedBuffer(Struct, frozen=True, omit_defaults=True):
     """The cells of one buffer of a device, as they stand in a checkpoint.
 
     Parameters
@@ -93,6 +96,10 @@ class SavedBuffer(Struct, frozen=True):
         How many bytes of that file are before them.
     behind : int
         How many are behind them.
+    within : int
+        The buffer in whose place it lies, and among whose bytes its own are; -1 where these are its own alone.
+    strides : tuple of int
+        Of its axes there, in elements; empty where it is row-major.
     """
 
     device: int
@@ -108,6 +115,8 @@ class SavedBuffer(Struct, frozen=True):
     file: str = ""
     at: int = 0
     behind: int = 0
+    within: int = -1
+    strides: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +145,10 @@ class Manifest(Struct, frozen=True):
     shapes : dict of str to tuple of int
         Of the tensors that it has cells of.
     buffers : tuple of SavedBuffer
+    guests : tuple of SavedBuffer
+        Complete buffers within others, whose bytes these have.
+    described : dict of str to str
+        Sums of the files that tell Zarr of arrays and groups; of the uppermost one without this manifest.
     """
 
     plan: str
@@ -147,6 +160,8 @@ class Manifest(Struct, frozen=True):
     inputs: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     buffers: tuple[SavedBuffer, ...] = ()
+    guests: tuple[SavedBuffer, ...] = ()
+    described: dict[str, str] = {}
 
 
 def sum_bytes(array: Array, file: int | None = None, at: int = 0) -> str:
@@ -214,7 +229,9 @@ class SavedPart:
         file = self._open(begun, f"{path}.part")
         try:
             for record in records:
-                if record.nbytes < tuning.OWN_FILE_NBYTES:
+                if record.within >= 0:
+                    self.records.append(record)
+                elif record.nbytes < tuning.OWN_FILE_NBYTES:
                     at = align(self.end)
                     if at:
                         os.lseek(file, at, os.SEEK_SET)
@@ -315,24 +332,37 @@ def finish(begun: str, manifest: Manifest, count: int, name: str) -> bool:
         return False
     try:
         told = {row: _read_part(f"{begun}/{row}") for row in rows}
-        large = [one for part in told.values() for one in part.records if one.file]
+        every, described = [one for part in told.values() for one in part.records], dict[str, str]()
+        large = [one for one in every if one.file]
         length, above = max(part.nbytes for part in told.values()), "devices/" if large else ""
-        top = _join_rows(begun, told, length, above)
+        top = _join_rows(begun, told, length, above, described)
         buffers = [
             replace(one, file=above + row, behind=length - one.at - one.nbytes)
             for row, part in told.items()
             for one in part.records
-            if not one.file
+            if not one.file and one.within < 0
         ]
-        buffers += _arrange(begun, large, manifest.shapes)
-        shapes = {one.tensor: manifest.shapes[one.tensor] for one in buffers if one.tensor in manifest.shapes}
-        whole = replace(manifest, shapes=shapes, buffers=tuple(buffers))
+        buffers += _arrange(begun, large, manifest.shapes, described)
+        hosts = {(one.device, one.buffer): one for one in buffers if not one.is_kept}
+        guests = [_lay_in(one, hosts[one.device, one.within]) for one in every if one.within >= 0]
+        known = {one.tensor for one in (*buffers, *guests)}
+        shapes = {name: shape for name, shape in manifest.shapes.items() if name in known}
+        described[DESCRIPTION] = _sum_text(msgspec.json.encode({**top, "attributes": {MANIFEST: None}}))
+        lying = {"buffers": tuple(buffers), "guests": tuple(guests), "described": described}
+        whole = replace(manifest, shapes=shapes, **lying)
         sealed = msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())
         _write_json(group, {**top, "attributes": {MANIFEST: sealed}})
     finally:
         os.close(group)
     os.rename(begun, f"{os.path.dirname(begun)}/{name}")
     return True
+
+
+def _lay_in(guest: SavedBuffer, host: SavedBuffer) -> SavedBuffer:
+    """The record of a buffer within another one, with where its cells lie in the file of that."""
+    return replace(
+        guest, file=host.file, at=host.at + guest.at, behind=host.nbytes + host.behind - guest.at - guest.nbytes
+    )
 
 
 class _ToldPart(NamedTuple):
@@ -358,7 +388,9 @@ def _read_part(path: str) -> _ToldPart:
 _RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
 
 
-def _join_rows(begun: str, told: Mapping[str, _ToldPart], length: int, above: str) -> Mapping[str, Any]:
+def _join_rows(
+    begun: str, told: Mapping[str, _ToldPart], length: int, above: str, described: dict[str, str]
+) -> Mapping[str, Any]:
     """Make parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
     array = _describe((len(told), length), (1, length), "uint8", {})
     for row, part in told.items():
@@ -373,7 +405,7 @@ def _join_rows(begun: str, told: Mapping[str, _ToldPart], length: int, above: st
     os.mkdir(f"{begun}/{above}")
     for row in told:
         os.rename(f"{begun}/{row}", f"{begun}/{above}{row}")
-    _write_description(f"{begun}/{above}", array)
+    _write_description(begun, above, array, described)
     return GROUP
 
 
@@ -382,7 +414,7 @@ def _name_row(device: int) -> str:
 
 
 def _arrange(
-    begun: str, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]]
+    begun: str, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]], described: dict[str, str]
 ) -> Iterator[SavedBuffer]:
     """Put the bytes of large buffers to where Zarr looks for chunks; the records, with these places."""
     by_tensor: dict[str, list[SavedBuffer]] = {}
@@ -392,29 +424,30 @@ def _arrange(
         chunk = _find_chunk(mine, shapes.get(tensor))
         whole = f"tensors/{number}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
         if chunk is not None:
-            _make_group(begun, "tensors")
+            _make_group(begun, "tensors/", described)
             os.mkdir(f"{begun}/{whole}")
             array = _describe(shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
-            _write_description(f"{begun}/{whole}", array)
+            _write_description(begun, f"{whole}/", array, described)
         taken = set[str]()
         for record in mine:
             file = f"{whole}/{_name_chunk(record, chunk)}" if chunk is not None else ""
             if not file or file in taken:  # a replica of a chunk has an array of its own
                 alone = f"buffers/{record.device}.{_name_alone(record)}"
                 about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
-                _make_group(begun, "buffers")
+                _make_group(begun, "buffers/", described)
                 os.mkdir(f"{begun}/{alone}")
-                _write_description(f"{begun}/{alone}", _describe(record.shape, record.shape, record.dtype, about))
+                array = _describe(record.shape, record.shape, record.dtype, about)
+                _write_description(begun, f"{alone}/", array, described)
                 file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
             taken.add(file)
             os.rename(f"{begun}/{record.file}", f"{begun}/{file}")
             yield replace(record, file=file)
 
 
-def _make_group(begun: str, name: str) -> None:
+def _make_group(begun: str, name: str, described: dict[str, str]) -> None:
     with suppress(FileExistsError):
         os.mkdir(f"{begun}/{name}")
-        _write_description(f"{begun}/{name}", GROUP)
+        _write_description(begun, name, GROUP, described)
 
 
 def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -459,9 +492,16 @@ GROUP: FrozenDict[str, Any] = FrozenDict({"zarr_format": 3, "node_type": "group"
 """What Zarr v3 reads of a group."""
 
 
-def _write_description(folder: str, metadata: Mapping[str, Any]) -> None:
-    with _create(f"{folder}/zarr.json") as file:
-        _write_json(file, metadata)
+def _write_description(begun: str, folder: str, metadata: Mapping[str, Any], described: dict[str, str]) -> None:
+    """Write what Zarr reads of a folder, whose name ends with a slash, and note its sum."""
+    text = msgspec.json.encode(metadata)
+    with _create(f"{begun}/{folder}{DESCRIPTION}") as file:
+        _write_whole(file, memoryview(text))
+    described[folder + DESCRIPTION] = _sum_text(text)
+
+
+def _sum_text(text: bytes) -> str:
+    return sum_bytes(np.frombuffer(text, np.uint8))
 
 
 def _write_json(file: int, metadata: Mapping[str, Any]) -> None:
@@ -545,7 +585,14 @@ def lock(folder: Path) -> None:
         try:
             with open(path, "x") as file:
                 file.write(mine)
-        except FileExistsError:
+        except OSError as error:
+            if not isinstance(error, FileExistsError):
+                with suppress(OSError):
+                    os.unlink(path)
+                raise ValueError(
+                    f"checkpoints: the folder {quote(str(folder))} cannot be written to ({error.strerror}); make room "
+                    "there, or choose another one"
+                ) from None
             if not _is_over(path):
                 break
             with suppress(FileNotFoundError):
@@ -606,7 +653,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     damaged = "it is damaged, or not a checkpoint; resume from another one"
     try:
-        group = msgspec.json.decode((path / "zarr.json").read_bytes(), type=_Group)
+        group = msgspec.json.decode((path / DESCRIPTION).read_bytes(), type=_Group)
     except OSError as error:
         raise ValueError(f"checkpoint {quote(str(path))} has no zarr.json ({error.strerror}): {damaged}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -643,16 +690,21 @@ def map_cells(path: Path, record: SavedBuffer) -> Array:
     try:
         found = file.stat().st_size
     except OSError as error:
-        raise ValueError(_tell_damaged(path, record, f"{record.file} cannot be read ({error.strerror})")) from None
+        raise ValueError(_tell_damaged(path, f"{record.file} cannot be read ({error.strerror})", record)) from None
     written = record.at + record.nbytes + record.behind
     if found != written:
         raise ValueError(
-            _tell_damaged(path, record, f"{record.file} has {found:,} bytes, and {written:,} were written")
+            _tell_damaged(path, f"{record.file} has {found:,} bytes, and {written:,} were written", record)
         )
     if not record.nbytes:
         return np.empty(record.shape, dtype)
-    flat = np.memmap(file, np.uint8, "r", record.at, (record.nbytes,))
-    cells: Array = flat.view(dtype).reshape(record.shape)
+    last = sum((n - 1) * step for n, step in zip(record.shape, record.strides, strict=False))
+    nbytes = (last + 1) * dtype.itemsize if record.strides else record.nbytes
+    flat = np.memmap(file, np.uint8, "r", record.at, (nbytes,)).view(dtype)
+    if record.strides:
+        steps = [step * dtype.itemsize for step in record.strides]
+        return as_strided(flat, record.shape, steps, writeable=False)
+    cells: Array = flat.reshape(record.shape)
     return cells
 
 
@@ -660,11 +712,19 @@ def check_bytes(path: Path, manifest: Manifest) -> None:
     """Raise ValueError where a file of a checkpoint is missing or has other bytes than were written."""
     for record in manifest.buffers:
         if sum_bytes(map_cells(path, record)) != record.sum:
-            raise ValueError(_tell_damaged(path, record, f"{record.file} has other bytes than were written"))
+            raise ValueError(_tell_damaged(path, f"{record.file} has other bytes than were written", record))
+    for name, wanted in manifest.described.items():
+        try:
+            text = (path / name).read_bytes()
+        except OSError as error:
+            raise ValueError(_tell_damaged(path, f"{name} cannot be read ({error.strerror})")) from None
+        if name == DESCRIPTION:  # of which the manifest has a seal of its own
+            sealed = bytes(msgspec.json.decode(text, type=_Group).attributes[MANIFEST])
+            text = text.replace(sealed, b"null", 1)
+        if _sum_text(text) != wanted:
+            raise ValueError(_tell_damaged(path, f"{name} has other bytes than were written"))
 
 
-def _tell_damaged(path: Path, record: SavedBuffer, what: str) -> str:
-    return (
-        f"checkpoint {quote(str(path))} is damaged: {what} (tensor {quote(record.tensor)} of device {record.device}); "
-        "resume from another one"
-    )
+def _tell_damaged(path: Path, what: str, record: SavedBuffer | None = None) -> str:
+    whose = "" if record is None else f" (tensor {quote(record.tensor)} of device {record.device})"
+    return f"checkpoint {quote(str(path))} is damaged: {what}{whose}; resume from another one"

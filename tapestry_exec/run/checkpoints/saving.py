@@ -11,6 +11,7 @@ Nobody waits for anybody: which cuts are saved is known before, or is decided by
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import Counter
@@ -270,10 +271,18 @@ class Stopover:
         assert about is not None, "checkpoints are written"
         about = replace(about, cut=stop.cut, after=stop.after)
         begun, part = f"{folder}/{name_begun(start.turn, about)}", self.writer.take(stop.cut)
-        is_last = part.write(begun, self._list_records(stop.cut), self._show)
         count = about.devices // self.writer.devices
-        if is_last and finish(begun, about, count, name_checkpoint(start.turn, stop.cut)):
-            keep_last(folder, start.keep, about.plan)
+        try:
+            is_last = part.write(begun, self._list_records(stop.cut), self._show)
+            if is_last and finish(begun, about, count, name_checkpoint(start.turn, stop.cut)):
+                keep_last(folder, start.keep, about.plan)
+        except OSError as error:
+            mend = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise OSError(
+                error.errno,
+                f"the checkpoint behind {quote(stop.after)} cannot be written to the folder {quote(folder)} "
+                f"({error.strerror or error}); {mend}give Checkpoints another folder",
+            ) from error
 
     def _list_records(self, number: int) -> list[SavedBuffer]:
         """What is saved at a cut, without where it lies."""
@@ -281,7 +290,8 @@ class Stopover:
         for n in self.carried:
             full[n] = has_all(self.buffers[n], self.carried[n], self.mine.work)
         found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]
-        return found + [self._record(n, True, n in cut.full) for n in cut.kept]
+        found += [self._record(n, True, n in cut.full) for n in cut.kept]
+        return found + [self._record_guest(n) for n in cut.guests]
 
     def _show(self, record: SavedBuffer) -> Array:
         """The cells of a buffer, which are written before they change."""
@@ -295,6 +305,16 @@ class Stopover:
         one = self.buffers[number]
         box = one.start, one.shape, one.dtype
         return SavedBuffer(one.device, one.id, one.tensor, *box, one.part, is_kept, is_full, "")
+
+    def _record_guest(self, number: int) -> SavedBuffer:
+        """Of a buffer within another one: where its cells are among the bytes of that."""
+        one = self.buffers[number]
+        host = one
+        while host.within is not None:
+            host = self.buffers[host.within.buffer]
+        assert one.within is not None, "it is within another one"
+        found = self._record(number, False, True)
+        return replace(found, at=one.offset - host.offset, within=host.id, strides=one.within.strides)
 
     # -- going on ------------------------------------------------------------------------------------------
 
@@ -566,6 +586,9 @@ class Savings:
             return
         for asked in Path(self.wanted.path).glob(".*.asked"):
             shutil.rmtree(asked, ignore_errors=True)
+        for turn, digest, left in list_begun(Path(self.wanted.path)):  # by attempts that failed
+            if turn >= self.first_turn and digest == find_digest(self.prepared):
+                shutil.rmtree(left, ignore_errors=True)
         turns = [turn for turn, *_ in list_finished(Path(self.wanted.path))]
         unlock(Path(self.wanted.path))
         self.is_locked = False

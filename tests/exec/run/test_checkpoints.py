@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -461,6 +462,35 @@ def test_damage_is_named_before_the_first_step(kind: str, is_large: bool, tmp_pa
         run(p, inputs, resume=tmp_path, ops=as_relu(raise_first))
 
 
+@pytest.mark.parametrize("is_spread", [False, True], ids=["rows", "all kinds"])
+def test_damage_to_what_tells_zarr_of_the_bytes_is_named(
+    is_spread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each description, each damage: nothing here reads them, but others would read other values."""
+    if is_spread:
+        monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", 400)
+    p, inputs = made(3)
+    run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act"]))
+    wanted = run(p, inputs, resume=tmp_path).outputs["y"].tobytes()
+    files = sorted(Path(open_checkpoint(tmp_path).path).rglob("zarr.json"))
+    assert len(files) > 3 if is_spread else len(files) == 1
+    for file in files:
+        whole = file.read_bytes()
+        shape = whole.index(b'"zarr_format":3') + len('"zarr_format":')
+        for damaged in (
+            *(
+                whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+                for at in (0, len(whole) // 2, len(whole) - 1, shape)
+            ),
+            *(whole[: len(whole) // 2], b"", whole + b"x", whole + b" ", None),
+        ):
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has (no|another) zarr.json)"):
+                run(p, inputs, resume=tmp_path)
+            file.write_bytes(whole)
+    assert run(p, inputs, resume=tmp_path).outputs["y"].tobytes() == wanted
+
+
 @pytest.mark.parametrize("kind", ["edited", "no json", "missing", "older", "another group"])
 def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
     p, inputs = made(2)
@@ -483,14 +513,16 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_what_was_begun_and_never_finished_is_not_taken(tmp_path: Path) -> None:
-    """A run that fails while its devices save leaves nothing that is valid; the next run takes it away."""
+    """A run that fails while its devices save leaves nothing; what one leaves that is killed the next takes away."""
     p, inputs = chain()
+    begun = list[Path]()
 
     class FullDisk(NumpyDevice):
         """The second device finds the disk full."""
 
         def show(self, buffer: Any) -> Any:
-            if list_begun(tmp_path):
+            if found := list_begun(tmp_path):
+                begun.extend(path for *_, path in found)
                 raise OSError(28, "No space left on device")
             return super().show(buffer)
 
@@ -498,13 +530,73 @@ def test_what_was_begun_and_never_finished_is_not_taken(tmp_path: Path) -> None:
         def make_device(self, nbytes: int) -> NumpyDevice:
             return FullDisk(aligned_bytes(nbytes))
 
-    with pytest.raises(RuntimeError, match=r"failed: OSError: \[Errno 28\] No space left on device"):
+    told = (
+        r"failed: OSError: \[Errno 28\] the checkpoint behind 'act2' cannot be written to the folder '.*' \(No space "
+    )
+    with pytest.raises(RuntimeError, match=told + r"left on device\); make room there, or give Checkpoints another"):
         run(p, inputs, backend=Full(), checkpoints=Checkpoints(tmp_path, after=["act2"]))
-    assert list_begun(tmp_path) and not list_finished(tmp_path)
+    assert begun and not list(tmp_path.iterdir())
+    begun[0].mkdir()
+    (begun[0] / "c.0.0.part").write_bytes(b"half")
     with pytest.raises(ValueError, match="was begun and never finished: the run ended before; run again"):
         run(p, inputs, resume=tmp_path)
     run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act2"]))
     assert not list_begun(tmp_path) and len(list_finished(tmp_path)) == 1
+
+
+FULL = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from tapestry_exec import Checkpoints, StepFailed, run
+from tapestry_plan import Graph, Mesh, ops, plan
+from tests.ways_of_running import Threads
+there = sys.argv[1]
+g = Graph()
+g.output(ops.tanh(ops.relu(g.input("x", (256, 256)), name="act"), name="last"), "y")
+p, x = plan(g, Mesh(2), fuse=False), np.ones((256, 256), np.float32)
+for way in ("serial", Threads(), "processes"):
+    try:
+        run(p, {"x": x}, backend=way, checkpoints=Checkpoints(there, after=["act"]))
+    except StepFailed as error:
+        print(error, os.listdir(there), sep=" | ")
+Path(there, "full").write_bytes(bytes(60 * 1024))  # nearly: an empty file finds room
+for name in range(99):
+    try:
+        with open(f"{there}/{name}", "wb") as file:
+            file.write(bytes(4096))
+    except OSError:
+        break
+try:
+    run(p, {"x": x}, checkpoints=Checkpoints(there, after=["act"]))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_there(tmp_path: Path) -> None:
+    """With a disk of 64 KiB, where each of two devices has 128 to save."""
+    mount = f'mount -t tmpfs -o size=64k none "{tmp_path}" && exec "$@"'
+    unshare = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("mount namespaces are not allowed here")
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", FULL, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    *runs, last = done.stdout.splitlines()
+    assert len(runs) == 3
+    for line in runs:
+        assert f"the checkpoint behind 'act' cannot be written to the folder '{tmp_path}' (No space left on dev" in line
+        assert line.endswith("); make room there, or give Checkpoints another folder | []")
+    assert last == (
+        f"checkpoints: the folder '{tmp_path}' cannot be written to (No space left on device); make room there, or "
+        "choose another one"
+    )
 
 
 @pytest.mark.parametrize(
