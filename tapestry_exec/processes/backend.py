@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from socket import socketpair
+from threading import Thread
 from time import monotonic, perf_counter
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups, share_out
-from tapestry_exec.processes.tuning import END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
+from tapestry_exec.processes.tuning import AT_ONCE_NBYTES, END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tapestry_exec.processes.worker import view_slot
 from tapestry_exec.run import (
     BackendUnavailable,
@@ -259,8 +260,12 @@ class ProcessSession:
         return [one for (each,) in told for one in each]  # whose devices are neighbors
 
     def _tell(self, process: Connection, message: Any) -> None:
-        with suppress(ConnectionError, OSError):  # of a process that has died, which the server tells
-            process.send(message)
+        """Tell a process something; nobody waits for one that is stopped and reads nothing."""
+        data = pickle.dumps(message)
+        if len(data) <= AT_ONCE_NBYTES:
+            _send(process, data)
+        else:
+            Thread(target=_send, args=(process, data), daemon=True).start()
 
     def _wait(self, wanted: str, progress: Progress | None = None) -> list[tuple[Any, ...]]:
         """Wait for an answer of each process; what they answer behind the word.
@@ -388,6 +393,11 @@ class ProcessSession:
 
     def _count_sent(self) -> list[int | None]:
         return [int(nbytes) for nbytes in self._view(self.layout.boards)[:, 1]]
+
+
+def _send(process: Connection, data: bytes) -> None:
+    with suppress(ConnectionError, OSError, TypeError):  # it has died, as the server tells, or all were ended meanwhile
+        process.send_bytes(data)
 
 
 def _pickle(setup: Any) -> bytes:

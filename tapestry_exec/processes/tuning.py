@@ -12,3 +12,5 @@ PATIENCE_SECONDS = 30.0
 """How long a process may be stopped before all are ended."""
 LOOK_SECONDS = 1.0
 """How often the caller looks whether devices come further, while none says anything."""
+AT_ONCE_NBYTES = 1 << 16
+"""What a socket takes in, of one message that is not read yet; of more a sender waits for who reads."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.backends import Backend, DeviceMemory, Recorded
-from tapestry_exec.run.checkpoints.saving import Savings, Start, Stopover, list_carried
+from tapestry_exec.run.checkpoints.saving import PartWriter, Savings, Start, Stopover, list_carried
 from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents, count_placed
@@ -212,12 +212,15 @@ class LocalSession:
         given = () if stays is None else [at for name in stays.given if name in host for at in stays.given[name]]
         programs = self.prepared.programs if stays is None else stays.programs
         carried = list_carried(stays)
+        writer = None if job.is_threaded else PartWriter(0, self.prepared.plan.mesh.size)
 
         def stop_over(mine: Interpreter) -> Stopover:
             device, buffers = mine.device, mine.work.buffers
             own = {n: regions for n, regions in carried.items() if buffers[n].device == device}
             known = self.prepared.list_known_cuts(device, stays is not None)
-            return Stopover(mine, start, programs[device], (at for at in given if at.device == device), own, known)
+            return Stopover(
+                mine, start, programs[device], (at for at in given if at.device == device), own, known, writer
+            )
 
         way = self._run_on_devices if stays is None else self._run_where_it_stays
         return way(job, timed, stop_over, start.written)

@@ -88,5 +88,7 @@ SUMMED_NBYTES = 1 << 20
 """Bytes that are written, and summed, at once: they stay in a cache meanwhile, and the system takes large pages."""
 OWN_FILE_NBYTES = 8 << 20
 """Bytes from which a buffer has a file of its own: writing them takes ten times as long as making and describing it."""
+ROW_NBYTES = 4096
+"""Rows of small buffers are so many bytes long, or a multiple: so those of several writers mostly are of one length."""
 LOOKS_A_RUN = 32
 """How often, at most, the devices of a run ask whether so many seconds are over: each time costs 20 us a device."""

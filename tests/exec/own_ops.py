@@ -121,6 +121,8 @@ class Sabotage:
             case "computing":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stopping":
+                if self.folder:
+                    Path(self.folder, "process").write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "raising":
                 raise FloatingPointError("too hot")

@@ -6,12 +6,13 @@
       .lock                        of the run that saves here: its process, and the host
       .00000002-000040.PLAN.begun/ being written, by a run of the plan with this digest: devices put parts there;
                                    whoever is last arranges them, and renames
-        c.0.0.part                 what device 0 holds, as bytes, then its records; it loses .part when all is there
+        c.0.0.part                 small buffers of device 0, or of all in one loop, as bytes, then records of what
+                                   they wrote; it loses .part when all of that is there
         0.17                       a large buffer of device 0, as bytes
       00000002-000040/             finished: the second attempt, cut 40; of Zarr v3, without large buffers an array
         zarr.json                  of the array, with the manifest: which cells lie where, sums of their bytes, and
                                    the digest of the plan
-        c.0.0 …                    its chunks: each device wrote a row of bytes, its small buffers and their records
+        c.0.0 …                    its chunks: each writer wrote a row of bytes, small buffers and the records
       00000003-000040/             with large buffers a group
         zarr.json                  of the group, with the manifest
         devices/c.0.0 …            the array of rows
@@ -19,7 +20,7 @@
         buffers/0.17/…             an array of a large buffer that does not fall on such chunks
 
 No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells, and so does a folder: so
-a device has one file for all its small buffers, and no folder is made for these alone. Chunks are bytes as they lie in
+a writer has one file for all small buffers, and no folder is made for these alone. Chunks are bytes as they lie in
 memory, without a codec, so that they are written and read here as files, and regions are read through the system's
 pages. With Zarr's own package the same arrays took 10 times as long (`tests/bench/bench_checkpoints.py` measures it),
 and it writes no two arrays to one file; tests read them with it.
@@ -34,12 +35,12 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -68,9 +69,7 @@ DESCRIPTION = "zarr.json"
 MANIFEST = "tapestry"
 """Its name among the attributes of a checkpoint."""
 LENGTH = struct.Struct("<Q")
-"""The number at the end of a device's part, which says how long its records are."""
-ROW_NBYTES = 4096
-"""Rows are as long as some pages, which they take anyway: so they mostly are of one length, as chunks have to be."""
+"""The number at the end of a part, which says how long its records are."""
 
 
 class SavedBuffer(Struct, frozen=True, omit_defaults=True):
@@ -207,50 +206,71 @@ def name_begun(turn: int, manifest: Manifest) -> str:
     return f".{name_checkpoint(turn, manifest.cut)}.{manifest.plan}.begun"
 
 
-def write_part(
-    folder: str,
-    turn: int,
-    manifest: Manifest,
-    device: int,
-    records: Sequence[SavedBuffer],
-    show: Callable[[SavedBuffer], Array],
-) -> None:
-    """Write what a device holds: its cells first, then its records; a new name says that all of it is there."""
-    begun, row = f"{folder}/{name_begun(turn, manifest)}", _name_row(device)
-    told = [one for one in records if one.within >= 0]
-    small = [one for one in records if one.within < 0 and one.nbytes < tuning.OWN_FILE_NBYTES]
-    large = [one for one in records if one.within < 0 and one.nbytes >= tuning.OWN_FILE_NBYTES]
-    last = small or large[-1:]  # of large ones alone one has the records behind it
-    for record in large if small else large[:-1]:
-        name = f"{device}.{_name_alone(record)}"
-        with _create(begun, name) as file:
-            told.append(replace(record, file=name, sum=sum_bytes(show(record), file)))
-    with _create(begun, f"{row}.part") as file:
-        end = 0
-        for record in last:
-            at = align(end)
-            if at > end:
-                os.lseek(file, at, os.SEEK_SET)
-            name = "" if small else row
-            told.append(replace(record, file=name, at=at, sum=sum_bytes(show(record), file, at)))
-            end = at + record.nbytes
-        packed = msgspec.json.encode(told)
-        packed += LENGTH.pack(len(packed))
-        behind = end + len(packed)
-        os.lseek(file, -(-behind // ROW_NBYTES) * ROW_NBYTES - len(packed), os.SEEK_SET)
-        _write_whole(file, memoryview(packed))
-    os.rename(f"{begun}/{row}.part", f"{begun}/{row}")
+class SavedPart:
+    """What one writer puts into a checkpoint: a row with the small buffers of all its devices, and files of large ones.
+
+    Parameters
+    ----------
+    row : int
+    devices : int
+        How many devices it writes for, one after the other: those of one loop take turns.
+    """
+
+    def __init__(self, row: int, devices: int) -> None:
+        self.row, self.left, self.end, self.is_made = row, devices, 0, False
+        self.records = list[SavedBuffer]()
+
+    def write(self, begun: str, records: Iterable[SavedBuffer], show: Callable[[SavedBuffer], Array]) -> bool:
+        """Write what a device holds: its cells; behind those of the last device all records. Whether it was the last.
+
+        A new name says that all of it is there.
+        """
+        path = f"{begun}/{_name_row(self.row)}"
+        file = self._open(begun, f"{path}.part")
+        try:
+            for record in records:
+                if record.within >= 0:
+                    self.records.append(record)
+                elif record.nbytes < tuning.OWN_FILE_NBYTES:
+                    at = align(self.end)
+                    if at:
+                        os.lseek(file, at, os.SEEK_SET)
+                    self.records.append(replace(record, at=at, sum=sum_bytes(show(record), file, at)))
+                    self.end = at + record.nbytes
+                else:
+                    name = f"{record.device}.{_name_alone(record)}"
+                    with _create(f"{begun}/{name}") as alone:
+                        self.records.append(replace(record, file=name, sum=sum_bytes(show(record), alone)))
+            self.left -= 1
+            if self.left:
+                return False
+            told = msgspec.json.encode((self.end, self.records))
+            told += LENGTH.pack(len(told))
+            length = -(-(self.end + len(told)) // tuning.ROW_NBYTES) * tuning.ROW_NBYTES
+            os.lseek(file, length - len(told), os.SEEK_SET)
+            _write_whole(file, memoryview(told))
+        finally:
+            os.close(file)
+        os.rename(f"{path}.part", path)
+        return True
+
+    def _open(self, begun: str, path: str) -> int:
+        """The descriptor of the row, which the first device makes; and the folder, where no other writer has."""
+        if self.is_made:
+            return os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+        self.is_made = True
+        try:
+            return _open_new(path)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                os.mkdir(begun)
+            return _open_new(path)
 
 
 @contextmanager
-def _create(folder: str, name: str) -> Iterator[int]:
-    """A new file, by its descriptor, in a folder that is made where there is none."""
-    try:
-        file = _open_new(f"{folder}/{name}")
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-        file = _open_new(f"{folder}/{name}")
+def _create(path: str) -> Iterator[int]:
+    """A new file, by its descriptor."""
+    file = _open_new(path)
     try:
         yield file
     finally:
@@ -291,10 +311,19 @@ def _name_alone(record: SavedBuffer) -> str:
     return f"{record.buffer}{'.kept' if record.is_kept else ''}"
 
 
-def finish(folder: str, turn: int, manifest: Manifest) -> bool:
-    """Make a checkpoint valid, if all devices have written their parts and nobody else does; whether that was done."""
-    begun = f"{folder}/{name_begun(turn, manifest)}"
-    rows = [_name_row(device) for device in range(manifest.devices)]
+def finish(begun: str, manifest: Manifest, count: int, name: str) -> bool:
+    """Make a checkpoint valid, if all parts are written and nobody else does that; whether it was done.
+
+    Parameters
+    ----------
+    begun : str
+    manifest : Manifest
+    count : int
+        How many parts there are.
+    name : str
+        Of the finished checkpoint.
+    """
+    rows = [_name_row(number) for number in range(count)]
     if not all(os.path.exists(f"{begun}/{row}") for row in reversed(rows)):  # the last one is mostly the one missing
         return False
     try:
@@ -302,28 +331,20 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     except (FileExistsError, FileNotFoundError):
         return False
     try:
-        told, guests = dict[str, tuple[int, list[SavedBuffer]]](), list[SavedBuffer]()
-        for row in rows:
-            end, records = _read_records(f"{begun}/{row}")
-            guests += (one for one in records if one.within >= 0)
-            told[row] = end, [one for one in records if one.within < 0]
-        described = dict[str, str]()
-        large = [one for _, records in told.values() for one in records if one.file]
-        for one in large:
-            if one.file in told:
-                os.truncate(f"{begun}/{one.file}", one.nbytes)
-        ends = {row: end for row, (end, records) in told.items() if all(one.file != row for one in records)}
-        length, above = max(ends.values(), default=0), "devices/" if large else ""
-        top = _join_rows(begun, ends, (len(rows), length), above, described)
+        told = {row: _read_part(f"{begun}/{row}") for row in rows}
+        every, described = [one for part in told.values() for one in part.records], dict[str, str]()
+        large = [one for one in every if one.file]
+        length, above = max(part.nbytes for part in told.values()), "devices/" if large else ""
+        top = _join_rows(begun, told, length, above, described)
         buffers = [
             replace(one, file=above + row, behind=length - one.at - one.nbytes)
-            for row in ends
-            for one in told[row][1]
-            if not one.file
+            for row, part in told.items()
+            for one in part.records
+            if not one.file and one.within < 0
         ]
         buffers += _arrange(begun, large, manifest.shapes, described)
         hosts = {(one.device, one.buffer): one for one in buffers if not one.is_kept}
-        guests = [_lay_in(one, hosts[one.device, one.within]) for one in guests]
+        guests = [_lay_in(one, hosts[one.device, one.within]) for one in every if one.within >= 0]
         known = {one.tensor for one in (*buffers, *guests)}
         shapes = {name: shape for name, shape in manifest.shapes.items() if name in known}
         described[DESCRIPTION] = _sum_text(msgspec.json.encode({**top, "attributes": {MANIFEST: None}}))
@@ -333,7 +354,7 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
         _write_json(group, {**top, "attributes": {MANIFEST: sealed}})
     finally:
         os.close(group)
-    os.rename(begun, f"{folder}/{name_checkpoint(turn, manifest.cut)}")
+    os.rename(begun, f"{os.path.dirname(begun)}/{name}")
     return True
 
 
@@ -344,37 +365,48 @@ def _lay_in(guest: SavedBuffer, host: SavedBuffer) -> SavedBuffer:
     )
 
 
-def _join_rows(
-    begun: str, ends: Mapping[str, int], shape: tuple[int, int], above: str, described: dict[str, str]
-) -> Mapping[str, Any]:
-    """Make devices' parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
-    array = _describe(shape, (1, shape[1]), "uint8", {})
-    for row, end in ends.items():
-        if end < shape[1]:
-            os.truncate(f"{begun}/{row}", shape[1])
-    if not above:
-        return array
-    if ends:
-        os.mkdir(f"{begun}/{above}")
-        for row in ends:
-            os.rename(f"{begun}/{row}", f"{begun}/{above}{row}")
-        _write_description(begun, above, array, described)
-    return GROUP
+class _ToldPart(NamedTuple):
+    """What a writer's part says: how long it is, how many bytes of cells it has, and the records."""
+
+    nbytes: int
+    end: int
+    records: list[SavedBuffer]
 
 
-def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
-    """How many bytes a device's part has, and its records, which are the last of these."""
-    file = os.open(part, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+def _read_part(path: str) -> _ToldPart:
+    """What a part says at its end."""
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         end = os.lseek(file, -LENGTH.size, os.SEEK_END)
         (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
         os.lseek(file, end - length, os.SEEK_SET)
-        return end + LENGTH.size, _RECORDS.decode(os.read(file, length))
+        return _ToldPart(end + LENGTH.size, *_RECORDS.decode(os.read(file, length)))
     finally:
         os.close(file)
 
 
-_RECORDS = msgspec.json.Decoder(list[SavedBuffer])
+_RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
+
+
+def _join_rows(
+    begun: str, told: Mapping[str, _ToldPart], length: int, above: str, described: dict[str, str]
+) -> Mapping[str, Any]:
+    """Make parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
+    array = _describe((len(told), length), (1, length), "uint8", {})
+    for row, part in told.items():
+        if part.nbytes < length:
+            os.truncate(f"{begun}/{row}", length)
+    if not above:
+        return array
+    if not any(part.end for part in told.values()):  # nothing but records
+        for row in told:
+            os.unlink(f"{begun}/{row}")
+        return GROUP
+    os.mkdir(f"{begun}/{above}")
+    for row in told:
+        os.rename(f"{begun}/{row}", f"{begun}/{above}{row}")
+    _write_description(begun, above, array, described)
+    return GROUP
 
 
 def _name_row(device: int) -> str:
@@ -463,7 +495,7 @@ GROUP: FrozenDict[str, Any] = FrozenDict({"zarr_format": 3, "node_type": "group"
 def _write_description(begun: str, folder: str, metadata: Mapping[str, Any], described: dict[str, str]) -> None:
     """Write what Zarr reads of a folder, whose name ends with a slash, and note its sum."""
     text = msgspec.json.encode(metadata)
-    with _create(f"{begun}/{folder}", DESCRIPTION) as file:
+    with _create(f"{begun}/{folder}{DESCRIPTION}") as file:
         _write_whole(file, memoryview(text))
     described[folder + DESCRIPTION] = _sum_text(text)
 

@@ -35,6 +35,7 @@ from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.folders import (
     Manifest,
     SavedBuffer,
+    SavedPart,
     check_folder,
     check_path,
     finish,
@@ -43,9 +44,10 @@ from tapestry_exec.run.checkpoints.folders import (
     list_finished,
     lock,
     map_cells,
+    name_begun,
+    name_checkpoint,
     sum_bytes,
     unlock,
-    write_part,
 )
 from tapestry_exec.run.interpreter import Interpreter
 from tapestry_exec.run.prepared import PreparedPlan
@@ -60,7 +62,7 @@ from tapestry_sets.regions import Region
 class Checkpoints(Struct, frozen=True, metaclass=Public):
     """What a run saves on its way: behind which stages, or how often, and where.
 
-    Each device writes the cells that are read later, but constants, which are placed again. A checkpoint is a group of
+    Each device writes the cells that are read later, but constants, which are placed again. A checkpoint has arrays of
     Zarr v3 without codecs, written aside and made valid by one rename: it outlives processes that are killed.
 
     Parameters
@@ -167,6 +169,25 @@ class Start(Struct, frozen=True):
     written: Written | None = None
 
 
+class PartWriter:
+    """Who writes for one device, or for all of them in turn: one part of each checkpoint.
+
+    Parameters
+    ----------
+    row : int
+        The number of its parts.
+    devices : int
+    """
+
+    def __init__(self, row: int, devices: int) -> None:
+        self.row, self.devices = row, devices
+        self.parts = dict[int, SavedPart]()
+
+    def take(self, cut: int) -> SavedPart:
+        """Its part of the checkpoint at a cut."""
+        return self.parts.setdefault(cut, SavedPart(self.row, self.devices))
+
+
 class Stopover:
     """One device's side: it restores what the device held, and saves at cuts.
 
@@ -182,6 +203,8 @@ class Stopover:
         The buffers of carried inputs, with the cells that are placed there.
     known : dict
         Cuts that were found before, by number.
+    writer : PartWriter, optional
+        Common to all devices, where they take turns in one loop.
     """
 
     def __init__(
@@ -192,7 +215,9 @@ class Stopover:
         given: Iterable[DeviceStep],
         carried: Mapping[int, Sequence[Region]],
         known: dict[int, Cut],
+        writer: PartWriter | None = None,
     ) -> None:
+        self.writer = writer or PartWriter(mine.device, 1)
         self.mine, self.start, self.program, self.carried, self.known = mine, start, program, carried, known
         self.buffers = {n: one for n, one in mine.work.buffers.items() if one.device == mine.device}
         self.passed = {at.number for at in given}
@@ -245,9 +270,11 @@ class Stopover:
         start, folder, about = self.start, self.start.folder, self.start.about
         assert about is not None, "checkpoints are written"
         about = replace(about, cut=stop.cut, after=stop.after)
+        begun, part = f"{folder}/{name_begun(start.turn, about)}", self.writer.take(stop.cut)
+        count = about.devices // self.writer.devices
         try:
-            write_part(folder, start.turn, about, self.mine.device, self._list_records(stop.cut), self._show)
-            if finish(folder, start.turn, about):
+            is_last = part.write(begun, self._list_records(stop.cut), self._show)
+            if is_last and finish(begun, about, count, name_checkpoint(start.turn, stop.cut)):
                 keep_last(folder, start.keep, about.plan)
         except OSError as error:
             mend = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""

@@ -19,6 +19,7 @@ def keep_away(cluster: Any, address: str) -> str:
 def put_another(cluster: Any, name: str) -> None:
     """Have another worker join in the place of one that is lost."""
     size = len(cluster.worker_spec)
+    cluster.scale(size + 1)  # first, so that it gets a name of its own
     for known in [each for each in cluster.worker_spec if str(each) == name]:
         del cluster.worker_spec[known]
     cluster.scale(size)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from tapestry_exec import ProcessBackend, StepFailed, deploy, run
+from tapestry_exec.processes import backend
 from tapestry_exec.run import tuning
 from tapestry_plan import Mesh, plan
 from tapestry_plan.steps import Copy
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_processes import of_mine, wait_until
+from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
 from tests.ways_of_running import assert_same
@@ -39,8 +41,8 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
     for k in range(rounds):
         (tmp_path / str(k)).mkdir()
         p, inputs = made(2 + k % 3)
-        backend = ProcessBackend(retries=len(KINDS), processes=p.mesh.size)
-        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
+        engine = ProcessBackend(retries=len(KINDS), processes=p.mesh.size)
+        found = run(p, inputs, backend=engine, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
         assert_same(found, run(p, inputs, backend="serial"))
         assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
         for kind, fault in zip(KINDS, found.faults, strict=True):
@@ -124,6 +126,26 @@ def test_a_server_that_is_stopped_with_all_others_is_ended(tmp_path: Path) -> No
     (fault,) = found.faults
     assert fault.device is None and "the server of the devices' processes was stopped for 1 s" in fault.error
     assert took < 60, "not as long as a device may take that goes on"
+
+
+def test_one_that_is_stopped_before_it_reads_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long program a socket does not take all: the caller waits for a process that reads as for any other."""
+    p, inputs = chain(300)
+    start, ended = backend.ProcessSession._start_server, list[int]()
+
+    def start_and_stop(self: Any) -> None:
+        start(self)
+        if not ended:
+            wait_until(lambda: len(of_mine()) == 3)
+            ended.append(max(of_mine()))
+            os.kill(ended[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(backend.ProcessSession, "_start_server", start_and_stop)
+    with deploy(p, backend=ProcessBackend(retries=1, patience=1, processes=2)) as placed:
+        session: Any = placed._session
+        assert min(map(len, session.setups)) > 300_000
+        assert len(ended) == 1 and ended[0] not in of_mine()
+        assert placed.run(inputs).outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
 
 
 @pytest.mark.parametrize("is_dead", [False, True], ids=["alone", "and a device is dead"])

@@ -24,7 +24,15 @@ from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.run import tuning
 from tapestry_exec.run.alike import find_versions
 from tapestry_exec.run.checkpoints import saving
-from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, map_cells, sum_bytes
+from tapestry_exec.run.checkpoints.folders import (
+    FORMAT,
+    LOCK,
+    SavedBuffer,
+    list_begun,
+    list_finished,
+    map_cells,
+    sum_bytes,
+)
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import spill
@@ -85,16 +93,29 @@ def test_plans_of_every_kind_go_on_from_every_stage(begin: int, tmp_path: Path) 
 
 @pytest.fixture(params=["in rows", "in files"])
 def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether buffers have files of their own, or each device one for all of them."""
+    """Whether buffers have files of their own, or each writer one for all of them."""
     if request.param == "in files":
         monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", 0)
     return bool(request.param == "in files")
 
 
-def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
+def list_files(folder: str) -> list[str]:
+    """What a checkpoint has besides descriptions."""
+    found = (os.path.join(there, name) for there, _, names in os.walk(folder) for name in names if name != "zarr.json")
+    return [os.path.relpath(path, folder) for path in found]
+
+
+def read_row(rows: Any, one: SavedBuffer) -> Any:
+    """The bytes of a small buffer, from the array of all writers' rows."""
+    return rows[int(one.file.rpartition("/")[2].split(".")[1]), one.at : one.at + one.nbytes]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["loop", "threads"])
+def test_what_zarr_reads_are_the_values(way: Any, is_large: bool, tmp_path: Path) -> None:
     """A tensor whose boxes are a grid is one array; what is on no grid, or there twice, has an array of its own.
 
-    Small buffers of a device are the cells of a row, a chunk; where there are no others, the rows are all there is.
+    Small buffers of a device, or of all in one loop, are the cells of a row, a chunk: two threads never write to one.
+    Where there are no others, the rows are all there is.
     """
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     g = Graph()
@@ -105,11 +126,11 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
     x_values = np.random.default_rng(0).standard_normal((8, 6), np.float32)
     values = evaluate(g, {"x": x_values}, outputs=["act", "next", "last"])
     for name, chunks in (("act", (2, 6)), ("next", (8, 2)), ("last", None)):
-        run(p, {"x": x_values}, checkpoints=Checkpoints(tmp_path, after=[name]))
+        run(p, {"x": x_values}, backend=way, checkpoints=Checkpoints(tmp_path, after=[name]))
         found = open_checkpoint(tmp_path)
         top = zarr.open(found.path, mode="r")
-        files = [name for _, _, names in os.walk(found.path) for name in names if name != "zarr.json"]
-        assert len(files) == 4, "each device writes a file"
+        writers = 1 if way == "serial" else 4
+        assert len(list_files(found.path)) == (len(found.manifest.buffers) if is_large else writers)
         read = np.full(values[name].shape, np.nan, np.float32)
         for one in found.manifest.buffers:
             box = tuple(slice(a, a + n) for a, n in zip(one.start, one.shape, strict=True))
@@ -117,44 +138,41 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
                 array = top[one.file.rpartition("/")[0]]
                 read[box] = array[box] if one.file.startswith("tensors") else array[...]
             else:
-                read[box] = top[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
+                read[box] = read_row(top, one).view(one.dtype).reshape(one.shape)
         assert read.tobytes() == values[name].tobytes()
         if not is_large:
-            assert top.chunks == (1, top.shape[1]) and top.shape[0] == 4
+            assert top.chunks == (1, top.shape[1]) and top.shape[0] == writers
             continue
         whole = [array for _, array in top["tensors"].arrays()] if "tensors" in top else []
         assert [array.chunks for array in whole] == ([] if chunks is None else [chunks])
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
 
 
+@pytest.mark.parametrize("way", WAYS, ids=["loop", "threads"])
 @pytest.mark.parametrize("nbytes", [1, 16, 64, 256, 512, 1024])
 def test_small_and_large_buffers_beside_each_other(
-    nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nbytes: int, way: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Devices that have rows, files, or both: Zarr reads what was saved, and nothing else is there."""
+    """Zarr reads what was saved, and no file has anything else."""
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", nbytes)
     p, inputs = made(4)
-    for number in range(check_every_stage(p, inputs, tmp_path)):
+    for number in range(check_every_stage(p, inputs, tmp_path, way)):
         found = open_checkpoint(tmp_path / str(number))
-        top, rows, files = zarr.open(found.path, mode="r"), None, set[str]()
+        top, rows = zarr.open(found.path, mode="r"), set[str]()
         for one in found.manifest.buffers:
-            folder, cells = one.file.rpartition("/")[0], map_cells(Path(found.path), one)
+            folder, _, name = one.file.rpartition("/")
             array = top[folder] if folder else top
             if one.nbytes < nbytes:
-                rows = array
-                assert one.file.endswith(f"c.{one.device}.0")
-                read = array[one.device, one.at : one.at + one.nbytes]
+                rows.add(folder)
+                read = read_row(array, one)
             else:
-                chunk = [int(n) for n in one.file.rpartition("/")[2].split(".")[1:]]
+                chunk = [int(n) for n in name.split(".")[1:]]
                 read = array[tuple(slice(k * n, (k + 1) * n) for k, n in zip(chunk, array.chunks, strict=True))]
-            assert read.tobytes() == cells.tobytes()
-            files.add(one.file)
-        there = [
-            Path(folder, name) for folder, _, names in os.walk(found.path) for name in names if name != "zarr.json"
-        ]
-        assert {str(path.relative_to(found.path)) for path in there if path.stat().st_size} >= files
-        assert rows is None or len(there) <= len(files) + rows.shape[0]
+            assert read.tobytes() == map_cells(Path(found.path), one).tobytes()
+        files = {one.file for one in found.manifest.buffers}
+        others = set(list_files(found.path)) - files  # rows of writers that have large buffers alone
+        assert files <= set(list_files(found.path)) and all(os.path.dirname(each) in rows for each in others)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64"])
