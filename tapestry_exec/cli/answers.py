@@ -116,10 +116,11 @@ class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
     It is the generation behind those that faults ended. `waited_for` are [device, seconds that others stood still for
-    what it sent], the longest first.
+    what it sent], the longest first; times are off by at most `clock_error` seconds where devices have other clocks.
     """
 
     seconds: float
+    clock_error: float
     nbytes_moved: int
     links: list[tuple[int, int, int]]
     devices: list[DeviceFigures]
@@ -143,7 +144,7 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for f in r.faults
         ]
         rest = list(r.waited_for.items()), 1 + len(faults), faults
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, *rest)
+        return cls(r.seconds, r.clock_error, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, *rest)
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):

@@ -21,7 +21,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
-from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.member import CALLER, be_device
 from tapestry_exec.dask.stream import TaskStream, count_bars, list_entries
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE, TASK, TELL_SECONDS
 from tapestry_exec.numpy import NumpyBackend
@@ -48,6 +48,7 @@ from tapestry_exec.run import (
     list_placements,
     list_sends,
     make_result,
+    name_clock,
     name_place,
     tuning,
 )
@@ -342,8 +343,9 @@ class DaskSession:
         """Find by how much devices' clocks are ahead of the caller's: not at all on his machine.
 
         On others they are asked a few times, and the quickest answers count: off by half of what those took at most.
+        What clocks drift apart from then on is not known.
         """
-        self.ahead, best = [0.0] * len(every), inf
+        self.ahead, best, self.clock_error = [0.0] * len(every), inf, 0.0
         others = [facts["device"] for facts in every if facts["clock"] != name_clock()]
         for _ in range(CLOCK_ROUNDS if others else 0):
             begin = perf_counter()
@@ -352,7 +354,7 @@ class DaskSession:
             told = [theirs for (theirs,), _ in self._wait("told_clock")]
             took = perf_counter() - begin
             if took < best:
-                best = took
+                best, self.clock_error = took, took / 2
                 for device in others:
                     self.ahead[device] = told[device] - begin - took / 2
 
@@ -372,7 +374,7 @@ class DaskSession:
             self.cluster.end({self.workers[device] for device in lines if device not in ended} if lines else None)
         return [told[device] if device in told else self._find_sent(device) for device in range(len(self.parts))]
 
-    def _hear_ends(self, asked: Collection[int]) -> dict[int, int]:
+    def _hear_ends(self, asked: set[int]) -> dict[int, int]:
         """What devices tell that they had sent; where they are at a step they may take a moment to be done with it."""
         told: dict[int, int] = {}
         stop = monotonic() + TELL_SECONDS
@@ -391,7 +393,7 @@ class DaskSession:
         return told
 
     def _find_sent(self, device: int) -> int | None:
-        """What a device that is lost had sent: nothing before a run; all, where it had told so; else it is not known."""
+        """What a device that is lost had sent: nothing before a run, and all where it had told so; else None."""
         if not self.runs:
             return 0
         part, board = self.parts[device], self.boards[device]
@@ -467,7 +469,8 @@ class DaskSession:
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         if self.stream.is_on(LOOK_SECONDS):
             self._show(counts, [values[0] for values, _ in answers])
-        return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
+        written = start.written if start else None
+        return make_result(self.plan, cells, counts, seconds, links, written, clock_error=self.clock_error)
 
     def _begin_run(self, first: int) -> None:
         """Nothing is known of devices in a run that begins with a step of the plan."""

@@ -16,7 +16,6 @@ import asyncio
 import hmac
 import os
 import pickle
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -41,6 +40,7 @@ from tapestry_exec.run import (
     list_placements,
     list_sends,
     make_portable,
+    name_clock,
     tuning,
 )
 from tapestry_plan.ir import Stored
@@ -236,9 +236,7 @@ class DeviceTask:
         are placed, as a worker that is free for tasks would be taken for other devices.
     """
 
-    def __init__(
-        self, post: Post, patience: float, is_wanted: Callable[[], bool], secede: Callable[[], None]
-    ) -> None:
+    def __init__(self, post: Post, patience: float, is_wanted: Callable[[], bool], secede: Callable[[], None]) -> None:
         self.post, self.patience, self.is_wanted, self.secede = post, patience, is_wanted, secede
         self.member: Member | None = None
         self.sources: Mapping[str, Source] = {}
@@ -330,15 +328,6 @@ class DeviceTask:
         self.sources = {}
         began = time() - perf_counter() + begin + self.post.worker.scheduler_delay
         self._say("done", began, frames=[pickle.dumps(counts), *list_frames(cells)])
-
-
-def name_clock() -> str:
-    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:  # another system
-        return socket.gethostname()
 
 
 def be_device(device: int, key: str, topic: str, patience: float) -> None:

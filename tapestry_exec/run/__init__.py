@@ -25,7 +25,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_exec.run import tuning
-from tapestry_exec.run.alike import check_alike, digest_plan, find_versions
+from tapestry_exec.run.alike import check_alike, digest_plan, find_versions, name_clock
 from tapestry_exec.run.backends import (
     BACKENDS,
     Absorbed,

@@ -151,6 +151,8 @@ class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
         What ended the generations before the one whose result this is; what these moved is not among the counts.
     resumed_at : int, optional
         The plan's step with which the run began, where it went on from a checkpoint: counts are of what was left.
+    clock_error : float
+        By how many seconds at most the times of a device are off, whose clock is another machine's; 0 with one clock.
 
     Examples
     --------
@@ -178,6 +180,7 @@ class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
     nbytes_copied: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
     resumed_at: int | None = None
+    clock_error: float = 0.0
 
     def __repr__(self) -> str:
         names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)

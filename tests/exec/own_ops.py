@@ -88,8 +88,8 @@ class Sabotage:
     ----------
     kinds : sequence of str
         "computing", "sending", "receiving", "last": killed there; "eating": it takes more and more memory; "stopping",
-        "raising", "never": it does not return; "dozing": for a fifth of a second; "waiting": until the folder has a
-        file "go on".
+        "raising"; "falling": killed when all others have waited for long; "never": it does not return; "dozing": for a
+        fifth of a second; "waiting": until the folder has a file "go on".
     folder : str
         Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
     """
@@ -116,6 +116,9 @@ class Sabotage:
     def act(self, kind: str) -> None:
         match kind:
             case "computing":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "falling":
+                time.sleep(2.5)
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stopping":
                 os.kill(os.getpid(), signal.SIGSTOP)
