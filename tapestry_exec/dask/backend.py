@@ -276,7 +276,8 @@ class DaskSession:
                         late, f"device {late} was not placed within {self.patience:g} s: workers are busy, or lost"
                     )
         finally:
-            client.unsubscribe_topic(name)
+            with suppress(Exception):  # its cluster may have been ended
+                client.unsubscribe_topic(name)
         every = [found[device] for device in range(len(self.parts))]
         self._check_workers(every)
         return every

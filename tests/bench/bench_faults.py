@@ -56,11 +56,15 @@ DEVICES, ROUNDS, RETRIES, PATIENCE = 3, 20, 3, 3.0
 
 
 class Tried(NamedTuple):
-    """One run with a fault: whether it recovered, its seconds, and bytes sent in generations that ended."""
+    """One run with a fault: whether it recovered, its seconds, and what was sent in generations that ended.
+
+    As far as it is known: of how many devices it is not.
+    """
 
     recovered: bool
     seconds: float
     beyond: int
+    unknown: int
 
 
 def try_once(kind: str, backend: Any) -> Tried:
@@ -76,11 +80,12 @@ def try_once(kind: str, backend: Any) -> Tried:
             found = placed.run(inputs)
         except StepFailed as error:
             print(f"{kind}: {error}", file=sys.stderr)
-            return Tried(False, perf_counter() - begin, 0)
+            return Tried(False, perf_counter() - begin, 0, 0)
         seconds = perf_counter() - begin
     same = all(found.outputs[name].tobytes() == array.tobytes() for name, array in wanted.outputs.items())
     same &= found.nbytes_by_link == wanted.nbytes_by_link and len(found.faults) >= 1
-    return Tried(same, seconds, sum(sent or 0 for fault in found.faults for sent in fault.nbytes_sent))
+    told = [sent for fault in found.faults for sent in fault.nbytes_sent]
+    return Tried(same, seconds, sum(sent or 0 for sent in told), told.count(None))
 
 
 def measure(what: str, make: Callable[[str], Any], rounds: int, kinds: Mapping[str, str] = KINDS) -> list[str]:
@@ -92,7 +97,7 @@ def tell(what: str, words: str, tried: Sequence[Tried]) -> str:
     seconds, beyond = [one.seconds for one in tried], [one.beyond for one in tried]
     row = (
         f"| {what} | {words} | {len(tried)} | {sum(one.recovered for one in tried)} | {np.median(seconds):.1f} "
-        f"({max(seconds):.1f}) | {int(np.median(beyond)):,} ({max(beyond):,}) |"
+        f"({max(seconds):.1f}) | {int(np.median(beyond)):,} ({max(beyond):,}) | {max(one.unknown for one in tried)} |"
     )
     print(row, flush=True)
     return row
@@ -110,7 +115,10 @@ def measure_cuts(rounds: int) -> list[str]:
         tell(
             "Dask, 3 networks",
             words,
-            [Tried(a[k]["same"] and len(a[k]["faults"]) == k, a[k]["seconds"], a[k]["in vain"]) for a in every],
+            [
+                Tried(a[k]["same"] and len(a[k]["faults"]) == k, a[k]["seconds"], a[k]["in vain"], a[k]["unknown"])
+                for a in every
+            ],
         )
         for words, k in CUTS.items()
     ]
@@ -157,8 +165,8 @@ def main() -> None:
             f"`python tests/bench/bench_faults.py --write`, {date.today()}, {machine()}; load {load:.0f} meanwhile.",
             f"Partial sums on {DEVICES} devices, {p.nbytes_moved:,} B by plan; medians (most).",
             "",
-            "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain, as told |",
-            "|---|---|---|---|---|---|",
+            "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain | devices of which they are unknown |",
+            "|---|---|---|---|---|---|---|",
             *rows,
             "",
         ]
