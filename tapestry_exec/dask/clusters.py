@@ -48,6 +48,7 @@ class OwnCluster:
                     dashboard_address=":0",
                     memory_limit=0,  # arenas were weighed before
                     resources={RESOURCE: 1},
+                    preload=["tapestry_exec.dask.member"],  # before a worker is there: patience is not for imports
                     silence_logs=logging.CRITICAL,
                 )
             except RuntimeError as error:

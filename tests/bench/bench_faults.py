@@ -165,7 +165,7 @@ def main() -> None:
             f"`python tests/bench/bench_faults.py --write`, {date.today()}, {machine()}; load {load:.0f} meanwhile.",
             f"Partial sums on {DEVICES} devices, {p.nbytes_moved:,} B by plan; medians (most).",
             "",
-            "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain | devices of which they are unknown |",
+            "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain | not known of devices |",
             "|---|---|---|---|---|---|---|",
             *rows,
             "",

@@ -87,18 +87,17 @@ def test_what_was_sent_is_told_by_step(client: Any, tmp_path: Path) -> None:
 
 
 def test_of_own_workers_only_those_that_are_lost_begin_anew(tmp_path: Path) -> None:
-    p, inputs = made(2)
+    p, inputs = made(3)
     wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
     ops = as_relu(Sabotage(("computing", "stopping"), str(tmp_path)))
     with deploy(p, backend=DaskBackend(patience=12), ops=ops) as placed:
         session: Any = placed._session
-        workers, before = dict(session.workers), list_pids(session.cluster.client)
+        before = set(list_pids(session.cluster.client).values())
         found = placed.run(inputs)
-        after = list_pids(session.cluster.client)
+        after = set(list_pids(session.cluster.client).values())
     assert found.outputs["y"].tobytes() == wanted and len(found.faults) == 2
     assert "is gone" in found.faults[0].error and "was silent for 12 s" in found.faults[1].error
-    assert len(after) == 2 and {pid for pid in before.values() if pid in after.values()} >= {before[workers[1]]}
-    assert before[workers[0]] not in after.values()
+    assert len(before) == len(after) == 3 and 1 <= len(before & after) <= 2  # two of them, or one and its successor
 
 
 def test_a_killed_worker_costs_what_is_behind_the_last_checkpoint(rounds: int, client: Any, tmp_path: Path) -> None:
