@@ -69,7 +69,7 @@ class ProcessBackend(NumpyBackend):
         When a process dies, is stopped for longer than `patience`, or a step raises, all are ended. So many times at
         most all begin again, from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
-        Seconds that a process may be stopped (SIGSTOP).
+        Seconds that a process may be stopped (SIGSTOP): of devices, or the server that starts and watches these.
     processes : int, optional
         How many at most. By default one for each core that this process may use, where all then have about as much to
         do; else one for each device. Devices of one process take turns, and are lost together.
@@ -125,6 +125,8 @@ class ProcessSession:
         check_room([sum(arenas[device] for device in group) for group in self.groups], apart=True)
         self.stopped: dict[int, float] = {}
         """Since when processes are stopped, by number."""
+        self.server_stopped: float | None = None
+        """Since when the server is, which tells of the others: the caller sees that by himself."""
         self.server: subprocess.Popen[str] | None = None
         self.shared: Segment | None = None
         self.connections: list[Connection] = []
@@ -190,22 +192,24 @@ class ProcessSession:
             return
         for process in self.processes:
             self._tell(process, ("end",))
-        with suppress(subprocess.TimeoutExpired):
-            self.server.wait(END_SECONDS)
+        if not self._is_server_stopped():
+            with suppress(subprocess.TimeoutExpired):
+                self.server.wait(END_SECONDS)
         self.kill()
 
     def kill(self) -> list[int | None]:
         """End the processes at once, whatever they do; by device the bytes that it had sent."""
-        server, shared, self.server, self.shared = self.server, self.shared, None, None
+        is_stopped, server, shared = self._is_server_stopped(), self.server, self.shared
+        self.server, self.shared, self.server_stopped = None, None, None
         self.stopped.clear()
         for connection in self.connections:
             connection.close()
         if server is None or shared is None:
             return []
         try:
-            server.wait(END_SECONDS)  # which kills its own, as the caller is gone
+            server.wait(0 if is_stopped else END_SECONDS)  # which kills its own, as the caller is gone
         except subprocess.TimeoutExpired:
-            server.kill()
+            server.kill()  # and Linux kills those that it has forked
             server.wait()
         return [int(nbytes) for nbytes in view_slot(shared, self.layout.boards)[:, 1]]
 
@@ -274,6 +278,7 @@ class ProcessSession:
             ready = wait(listened, min(self.patience, LOOK_SECONDS))
             if self.control in ready:
                 self._read_server()
+            self._look_at_server()
             for k, process in enumerate(self.processes):
                 if process not in ready:
                     continue
@@ -315,6 +320,8 @@ class ProcessSession:
     def _read_server(self, wait_for: int | None = None) -> None:
         """Read what the server says of processes; until one is dead, where its connection has ended."""
         while True:
+            while wait_for is not None and not self.control.poll(min(self.patience, LOOK_SECONDS)):
+                self._look_at_server()  # it tells nothing while it is stopped
             try:
                 process, status = self.control.recv()
             except (EOFError, ConnectionError):
@@ -329,6 +336,29 @@ class ProcessSession:
                 self._lose(process, f"died ({how})")
             if wait_for is None and not self.control.poll():
                 return
+
+    def _is_server_stopped(self) -> bool:
+        """Whether the server is stopped now; notes since when."""
+        server = self.server
+        while server is not None and server.returncode is None:
+            try:
+                found, status = os.waitpid(server.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:  # who else waited for it has its status
+                break
+            if not found:
+                break
+            if os.WIFSTOPPED(status):
+                self.server_stopped = monotonic()
+            else:
+                self.server_stopped = None
+                if not os.WIFCONTINUED(status):
+                    server.returncode = os.waitstatus_to_exitcode(status)  # which is told once
+        return self.server_stopped is not None
+
+    def _look_at_server(self) -> None:
+        """End all when the server has been stopped for long: nobody else tells which devices are."""
+        if self._is_server_stopped() and monotonic() - (self.server_stopped or 0.0) > self.patience:
+            self._lose(None, f"the server of the devices' processes was stopped for {self.patience:g} s")
 
     def _look_at_stopped(self, found: Collection[int]) -> None:
         """End all when one has been stopped for long."""

@@ -99,8 +99,33 @@ class ZarrSource(Source, frozen=True):
     kind: ClassVar[str] = "Zarr"
 
     def read(self, where: Slices) -> Array:
-        """The cells of some slices; chunks that they do not touch are not read."""
-        return np.asarray(self.array[where])
+        """The cells of some slices; chunks that they do not touch are not read.
+
+        Raises
+        ------
+        OSError
+            For a chunk that cannot be read: names the store, the chunk, and what Zarr or its codec says.
+        """
+        try:
+            return np.asarray(self.array[where])
+        except Exception as error:  # of any codec, or any store
+            raise OSError(
+                f"Zarr's array {quote(_name_store(self.array))}: {self._find_damaged(where)} cannot be read "
+                f"({type(error).__name__}: {error}); it is damaged, or its codec is not installed here: write it "
+                "again, or give the values in another array"
+            ) from error
+
+    def _find_damaged(self, where: Slices) -> str:
+        """Which chunk of some slices cannot be read."""
+        sizes = Target(self.array).chunk
+        axes = [range(n)[one] for one, n in zip(where, self.shape, strict=True)]
+        spans = [range(axis[0] // size, axis[-1] // size + 1) for axis, size in zip(axes, sizes, strict=True)]
+        for at in product(*spans):
+            try:
+                self.array[tuple(slice(k * size, (k + 1) * size) for k, size in zip(at, sizes, strict=True))]
+            except Exception:
+                return f"its chunk {quote(self.array.metadata.encode_chunk_key(at))}"
+        return f"a chunk of its cells {where}"
 
     def list_stored(self) -> Iterator[Any]:
         """The array itself."""
@@ -327,8 +352,15 @@ class Target(Struct, frozen=True):
     def write(self, region: Region, cells: Array) -> None:
         """Write the cells of a region, which come row-major."""
         block = cells.reshape(region.counts)
-        for there, here in list_slices(region):
-            self.array[there] = block[here]
+        try:
+            for there, here in list_slices(region):
+                self.array[there] = block[here]
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"an output cannot be written to Zarr's array {quote(_name_store(self.array))} "
+                f"({error.strerror or error}); make room there, or give another array",
+            ) from error
 
     @property
     def chunk(self) -> tuple[int, ...]:
@@ -475,6 +507,11 @@ def _locate(array: Any) -> tuple[str, ...]:
     if (system := getattr(store, "fs", None)) is not None:
         return "fsspec", str(hash(system)), f"{getattr(store, 'path', '')}/{path}"
     return str(store), path
+
+
+def _name_store(array: Any) -> str:
+    """An array of Zarr's as messages name it."""
+    return str(getattr(array, "store_path", None) or "/".join(_locate(array)))
 
 
 def is_portable(target: Target) -> bool:

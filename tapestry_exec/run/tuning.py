@@ -84,8 +84,8 @@ MAPPED_NBYTES = 1 << 16
 
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
-SUMMED_NBYTES = 1 << 18
-"""Bytes that are written, and summed, at once: they stay in a cache meanwhile."""
+SUMMED_NBYTES = 1 << 20
+"""Bytes that are written, and summed, at once: they stay in a cache meanwhile, and the system takes large pages."""
 OWN_FILE_NBYTES = 8 << 20
 """Bytes from which a buffer has a file of its own: writing them takes ten times as long as making and describing it."""
 LOOKS_A_RUN = 32

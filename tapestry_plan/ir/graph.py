@@ -544,7 +544,7 @@ class Graph(Guarded):
         ------
         ValueError
             For a graph without a model that it could be read from again, for symbols that the model does not have,
-            that are given twice, or sizes below 1, and for sizes at which the model contradicts itself.
+            that are given twice, or sizes below 0, and for sizes at which the model contradicts itself.
 
         Examples
         --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tapestry_sets.limits import FrozenDict, check_positive, list_names, quote
+from tapestry_sets.limits import FrozenDict, check_extent, list_names, quote
 
 AtSizes = Callable[[Mapping[str, int]], Any]
 """What reads the graph of a model again, at other sizes of its open axes."""
@@ -33,7 +33,7 @@ def read_sizes(
     Raises
     ------
     ValueError
-        Without a model, for none, and for unknown symbols, those that are given twice, and sizes below 1.
+        Without a model, for none, and for unknown symbols, those that are given twice, and sizes below 0.
     """
     if model is None:
         raise ValueError(
@@ -50,7 +50,7 @@ def read_sizes(
                 raise ValueError(
                     f"{verb}: the symbol {quote(name)} is given twice, as {found[name]} and {quote(size)}; give it once"
                 )
-            found[name] = check_positive(size, f"{verb}: {name}")
+            found[name] = check_extent(size, f"{verb}: {name}")
     if not found:
         raise ValueError(f"{verb}: no size is given; give some by symbol, as {next(iter(known))}=32")
     return found

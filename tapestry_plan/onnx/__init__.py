@@ -15,6 +15,7 @@ From the ground up; each row stands on rows above it:
     importers              the other families of operators, a module for each
     operators  examples    the table of all that is imported; a small model of each operator
     ways                   in which way each operator runs, counted
+    replacing/lasting      whether a Loop has more rounds than may stand in its place
     replacing/bodies       nodes that stand in the place of one
     replacing              local functions, known values, folded normalizations, Scans of opset 8, nodes that run whole
     adding                 one node after another becomes part of a graph

@@ -14,6 +14,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, DtypeNotTaken, Tensor, UnsupportedOp
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
+    Array,
     Importing,
     Node,
     NotOfGraphs,
@@ -27,7 +28,7 @@ from tapestry_plan.onnx.nodes import (
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
-from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, reads_of
+from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, reads_of
 from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
 
@@ -106,7 +107,9 @@ class Placing:
             return
         except UnsupportedOp as error:
             refused = error
-        if isinstance(refused, ValueNeeded) and refused.tensor in self.held:
+        if isinstance(refused, NotRun):
+            self.wrong.append((node, refused))
+        if isinstance(refused, NotRun) or (isinstance(refused, ValueNeeded) and refused.tensor in self.held):
             raise refused
         if not self.opaque or _is_given(node, self.at) or not has_runner(node, self.at):
             raise refused
@@ -290,6 +293,28 @@ def _add_known(at: Importing, node: Node) -> None:
 
 
 def _add_to_graph(at: Importing, node: Node) -> None:
+    """Add a node, or know its results, where no operator takes it since it reads or makes tensors without cells.
+
+    Raises
+    ------
+    NotOfGraphs
+        For a node that reads such a tensor, and makes others that have cells.
+    """
+    try:
+        with at.trying():
+            _add_operators(at, node)
+    except ValueError as error:
+        is_empty = isinstance(error, NotOfGraphs) or any(map(at.lacks_cells, reads_of(node)))
+        if not is_empty or _is_given(node, at) or not has_runner(node, at):
+            raise
+        if bind_without_cells(at, node):
+            return
+        if isinstance(error, UnsupportedOp):
+            raise
+        raise NotOfGraphs(str(error)) from None
+
+
+def _add_operators(at: Importing, node: Node) -> None:
     """Add a node by its importer; where there is none, or it refuses, by the nodes that can stand in its place."""
     if node.operator == "If" and not at.is_known(node.inputs[0]):
         _add_both(at, node)
@@ -382,7 +407,7 @@ def _import(at: Importing, node: Node) -> None:
     takes.check_read(node, at.opset)
     if results is None:  # an alias, bound already
         return
-    results = results if isinstance(results, list) else [results]
+    results = [results] if isinstance(results, Tensor) else list(results)
     if short:
         read = [k < len(node.outputs) and bool(node.outputs[k]) for k in range(len(results))]
         results = [_rounded(one, node, k, short, at.opset) if read[k] else one for k, one in enumerate(results)]
@@ -394,7 +419,7 @@ def _import(at: Importing, node: Node) -> None:
             at.bind_computed(node, name, result)
 
 
-def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:
+def _rounded(made: Tensor | Array, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor | Array:
     """Result k in bfloat16, where the node's schema says that it has the dtype of an input that has it."""
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is not None:
@@ -402,4 +427,4 @@ def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int)
         kinds = {schema.inputs[min(n, last)].type_str for n in short}
         if schema.outputs[min(k, len(schema.outputs) - 1)].type_str not in kinds:
             return made
-    return ops.astype(made, "bfloat16") if made.dtype == "float32" else made
+    return ops.astype(made, "bfloat16") if isinstance(made, Tensor) and made.dtype == "float32" else made

@@ -1,4 +1,6 @@
-"""ONNX's checker and shape inference, and ONNX Runtime's, in a process of their own: some models end it, or fill it.
+"""What ONNX's checker and inference, ONNX Runtime, or a run on zeros say of the results of a model.
+
+They are asked in a process of their own: some models end it, or fill it.
 
 The process is started when it is first asked, answers one model after the other, and ends with this one.
 """
@@ -11,7 +13,7 @@ import struct
 import subprocess
 import sys
 from threading import Lock, Timer
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tapestry_plan.onnx import tuning
 from tapestry_sets.limits import cut_text
@@ -19,6 +21,7 @@ from tapestry_sets.limits import cut_text
 SERVE = """
 import json, struct, sys
 sys.path[:] = json.loads(sys.argv[1])
+import numpy
 from onnx import ModelProto, TensorProto, checker, helper, shape_inference
 try:
     import resource
@@ -30,6 +33,19 @@ def by_onnx(model):
     found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     checker.check_model(found)
     return found
+
+def by_run(model):
+    from tapestry_plan import ops
+    kinds = {value.name: value.type.tensor_type for value in model.graph.input}
+    dtypes = {name: helper.tensor_dtype_to_np_dtype(kind.elem_type) for name, kind in kinds.items()}
+    zeros = {
+        name: numpy.zeros([dim.dim_value for dim in kind.shape.dim], dtypes[name]) for name, kind in kinds.items()
+    }
+    made = ops.run_model(ops.encode_model(model), zeros)
+    for value, array in zip(model.graph.output, made, strict=True):
+        code = helper.np_dtype_to_tensor_dtype(array.dtype)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, code, array.shape))
+    return model
 
 def by_runtime(model):
     import onnxruntime
@@ -54,21 +70,23 @@ def by_runtime(model):
     return model
 
 read, write = sys.stdin.buffer, sys.stdout.buffer
-while head := read.read(8):
+while head := read.read(9):
     try:
-        size = abs(*struct.unpack("<q", head))
-        model = ModelProto.FromString(read.read(size))
-        found = (by_onnx if size == struct.unpack("<q", head)[0] else by_runtime)(model)
+        way, size = struct.unpack("<bq", head)
+        found = (by_onnx, by_runtime, by_run)[way](ModelProto.FromString(read.read(size)))
         sign, data = 1, found.SerializeToString(deterministic=True)
     except Exception as error:
         sign, data = -1, str(error).encode()
     write.write(struct.pack("<q", sign * (len(data) + 1)) + data)
     write.flush()
 """
-"""What the process does: a model's length and bytes come in; the inferred model goes out, or why there is none.
+"""What the process does: who is asked, a model's length and bytes come in; the model that is told goes out, or why not.
 
-A length below 0 asks ONNX Runtime for the types of the model's outputs.
+A length below 0 that goes out is that of a reason.
 """
+
+Way = Literal["onnx", "runtime", "run"]
+_WHO: dict[Way, str] = {"onnx": "ONNX's shape inference", "runtime": "ONNX Runtime", "run": "who runs it whole"}
 
 
 class _Process:
@@ -78,7 +96,7 @@ class _Process:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, data: bytes, runtime: bool) -> tuple[bool, bytes]:
+    def ask(self, data: bytes, by: Way) -> tuple[bool, bytes]:
         """Whether a model was inferred, and its bytes or the reason."""
         with self._lock:
             if self._process is None:
@@ -91,7 +109,7 @@ class _Process:
             clock = Timer(tuning.INFERENCE_SECONDS, self._process.kill)
             clock.start()
             try:
-                to.write(struct.pack("<q", -len(data) if runtime else len(data)) + data)
+                to.write(struct.pack("<bq", get_args(Way).index(by), len(data)) + data)
                 to.flush()
                 head = back.read(8)
             except OSError:
@@ -100,7 +118,7 @@ class _Process:
                 clock.cancel()
             if len(head) < 8:
                 self._end()
-                return False, b"ONNX Runtime ends on it" if runtime else b"ONNX's shape inference ends on it"
+                return False, f"{_WHO[by]} ends on it".encode()
             (size,) = struct.unpack("<q", head)
             return size > 0, back.read(abs(size) - 1)
 
@@ -120,15 +138,22 @@ _PROCESS = _Process()
 atexit.register(_PROCESS.end)
 
 
-def infer_model(model: Any, *, runtime: bool = False) -> Any:
-    """The model with the types and shapes that ONNX finds, checked by its schemas; or those of ONNX Runtime's outputs.
+def infer_model(model: Any, by: Way = "onnx") -> Any:
+    """The model with the types and shapes that somebody finds.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    by : 'onnx', 'runtime' or 'run'
+        ONNX's inference, checked by its schemas; ONNX Runtime, of the outputs; or a run of the model on zeros, of these
+        too.
 
     Raises
     ------
     ValueError
         For a model that does not hold together by their rules, and where ONNX Runtime, which is asked, is not there.
     """
-    is_found, data = _PROCESS.ask(model.SerializeToString(), runtime)
+    is_found, data = _PROCESS.ask(model.SerializeToString(), by)
     if not is_found:
         raise ValueError(cut_text(" ".join(data.decode(errors="replace").split()), 300))
     return type(model).FromString(data)

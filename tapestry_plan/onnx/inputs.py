@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_plan.ir import Unread
 from tapestry_plan.onnx.nodes import Array, NotOfGraphs, is_number
-from tapestry_sets.limits import as_items, check_positive, list_names, quote, take_array
+from tapestry_sets.limits import as_items, check_extent, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -107,9 +107,9 @@ class InputShapes:
         is_number = _is_number(size)
         extents = (size,) if is_number else as_items(cast("Iterable[int]", size), what, "shape, or one number")
         if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
-            self._note(name, check_positive(extents[0], what), f"{what} = {extents[0]}")
+            self._note(name, check_extent(extents[0], what), f"{what} = {extents[0]}")
         elif name in self._inputs:
-            self._given[name] = tuple([check_positive(n, f"{what}[{axis}]") for axis, n in enumerate(extents)])
+            self._given[name] = tuple([check_extent(n, f"{what}[{axis}]") for axis, n in enumerate(extents)])
         else:
             also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}"
             known = list_names(self._inputs, name, "inputs") + also
@@ -142,12 +142,9 @@ class InputShapes:
                 self._note(_symbol(dim), extent, what)
 
     def empty(self, value: Any) -> tuple[int, ...] | None:
-        """The shape of an input that has no cells by what the model declares; None for others."""
-        dims = dims_of(value)
-        if dims is None or not any(_is_fixed(dim) and dim.dim_value == 0 for dim in dims):
-            return None
-        found: tuple[int | None, ...] = self._given.get(value.name) or tuple(map(self._extent, dims))
-        return None if None in found else tuple(n for n in found if n is not None)
+        """The shape of an input that has no cells, whether the model declares so or it was given; None for others."""
+        found: tuple[int | None, ...] = self._given.get(value.name) or tuple(map(self._extent, dims_of(value) or ()))
+        return tuple(n for n in found if n is not None) if 0 in found and None not in found else None
 
     def shape(self, value: Any) -> tuple[int, ...]:
         """The shape of an input that runs are given.
@@ -155,7 +152,7 @@ class InputShapes:
         Raises
         ------
         ValueError
-            For an axis without a size, or of size 0.
+            For an axis without a size.
         """
         name, given, dims = value.name, self._given.get(value.name), dims_of(value)
         if dims is None:
@@ -169,12 +166,6 @@ class InputShapes:
                 symbol = f" ({dim.dim_param})" if dim.dim_param else ""
                 shown = ["…" if n is None else str(n) for n in found]
                 raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, _symbol(dim))}")
-            if extent == 0 and _is_fixed(dim):
-                raise NotOfGraphs(
-                    f"{where} has extent 0 on axis {axis}; "
-                    "extents are at least 1: export the model with a size there, or with an open axis, or give the "
-                    f"empty value with values={{{quote(name)}: []}} or --value {name}="
-                )
         return tuple(n for n in found if n is not None)
 
     def unread(self, value: Any) -> Unread:

@@ -216,7 +216,8 @@ def load_onnx(
     path_or_model : str, Path, bytes or onnx.ModelProto
     shapes : mapping of str to int or sequence of int, optional
         What the model leaves open: shapes by input, as ``{"x": (3, 224, 224)}``, and sizes by the symbols that the
-        model has for them, as ``{"batch": 3}``. `Graph.bind` reads the model again with other sizes of these.
+        model has for them, as ``{"batch": 3}``; 0 too, as of a cache that is empty yet. `Graph.bind` reads the model
+        again with other sizes of these.
     values : mapping of str to array, optional
         Values of inputs that are known in advance. They become constants, so that shapes may depend on them: the shape
         of a Reshape, the bounds of a Slice. Numbers of Python take the input's dtype.
@@ -243,8 +244,7 @@ def load_onnx(
     ------
     UnsupportedOp
         Listing every node that is not supported, by name, type, domain and opset. Where `StagedModel` has the model all
-        the same, it is named: shapes follow from values that are known in a run only, or there are strings, sequences,
-        or tensors without cells.
+        the same, it is named: shapes follow from values that are known in a run only, or there are strings, sequences.
     ValueError
         For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
         that do not fit, external data that is missing or outside the model's folder, sparse
@@ -340,18 +340,18 @@ def _graph_of(
     used = {name for node in needed for name in reads_of(node)} | set(names)
     if not sizes and not values:  # with which what the model declares may be out of date
         at.declare(model.graph)
+    placing = Placing(at, opaque)
     try:
         for value in inputs:
             if value.name in used:
                 add_input(value, shapes, at)
-        placing = Placing(at, opaque)
         for node in Folding(needed, names).fold(needed, at) if fold else needed:
             placing.place(node)
         placing.report()
         for name in names:
-            at.graph.output(at.tensor(name), name)
+            at.output(name)
     except NotOfGraphs as error:
-        raise type(error)(say_staged(error) if opaque else str(error)) from None
+        raise type(error)(say_staged(error) if opaque and not placing.stuck else str(error)) from None
     if not sizes and not values:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()

@@ -130,7 +130,11 @@ class ValueNeeded(UnsupportedOp):
 
 
 class NotOfGraphs(UnsupportedOp):
-    """A tensor that no graph has: of other elements than NumPy's numbers, or without cells."""
+    """A tensor that no operator of a graph has: of other elements than NumPy's numbers, or without cells."""
+
+
+NO_CELLS = "its results have no cells"
+"""What an importer says of them, by NotOfGraphs: they are known then, if somebody runs the node."""
 
 
 class CheckedModel(Struct, frozen=True, eq=False):
@@ -297,8 +301,8 @@ class Importing:
         if found is None:
             array = self.value(name)
             if 0 in array.shape:
-                raise UnsupportedOp(
-                    f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; a graph has none such"
+                raise NotOfGraphs(
+                    f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; an operator needs some"
                 )
             if not is_number(array.dtype):
                 holds = "holds strings" if self.has_strings(name) else f"is {array.dtype}"
@@ -375,8 +379,21 @@ class Importing:
         found = node.attrs.get(label)
         return None if found is None else [int(v) for v in found]
 
+    def output(self, name: str) -> None:
+        """Let a model tensor be an output of the graph: one without cells as a view of none of a constant's."""
+        if self.is_known(name) and self.lacks_cells(name) and is_number(self.value(name).dtype):
+            one = self.graph.constant(self.graph._fresh(f"{name}.cell"), np.zeros((), self.dtype_of(name)))
+            self.graph.output(one.broadcast_to(self.shape(name)), name)
+        else:
+            self.graph.output(self.tensor(name), name)
+
     def bind(self, name: str, result: Tensor | Array) -> None:
-        """Bind the name of a model tensor to a tensor of the graph, which takes the name, or to a value."""
+        """Bind the name of a model tensor to a tensor of the graph, which takes the name, or to a value.
+
+        Of a tensor without cells there is one value alone, so that it is known, whatever it would be computed from.
+        """
+        if isinstance(result, Tensor) and 0 in result.shape:
+            result = np.empty(result.shape, result.dtype)
         if isinstance(result, Tensor):
             is_new = self.graph.has_name(name) and result.name not in self._held  # else others know it by its name
             self._put(self.tensors, name, self.graph.call(result, name) if is_new else result)
@@ -387,7 +404,7 @@ class Importing:
     def bind_computed(self, node: Node, name: str, result: Tensor | Array) -> None:
         """Bind what a node makes; where that is a value, it was computed at import, but for one that a model says."""
         self.bind(name, result)
-        if not isinstance(result, Tensor) and node.op_type != "Constant":
+        if self.is_known(name) and node.op_type != "Constant":
             self._put(self._computed, name, next(filter(None, node.outputs)))
 
     def alias(self, name: str, of: str) -> None:
@@ -446,6 +463,10 @@ class Importing:
         """The shape of a model tensor."""
         return self.tensors[name].shape if name in self.tensors else self.value(name).shape
 
+    def lacks_cells(self, name: str) -> bool:
+        """Whether an axis of a model tensor has extent 0."""
+        return 0 in self.shape(name)
+
 
 def _list_tensors(graph: Any) -> Iterator[str]:
     """The names of a model's tensors: of what it is given, has, and makes."""
@@ -476,7 +497,7 @@ def axes_of(axes: Iterable[int], rank: int, label: str = "axes") -> list[int]:
     return found
 
 
-Result = Tensor | list[Tensor] | None
+Result = Tensor | Sequence[Tensor | Array] | None
 
 
 def refusal(node: Node, why: str) -> UnsupportedOp:

@@ -22,10 +22,12 @@ from tapestry_plan.onnx.importers import sampling as onnx_sampling
 from tapestry_plan.onnx.importers import views as onnx_views
 from tapestry_plan.onnx.importers import windows as onnx_windows
 from tapestry_plan.onnx.nodes import (
+    NO_CELLS,
     Array,
     Import,
     Importing,
     Node,
+    NotOfGraphs,
     Result,
     TooLargeToFold,
     axes_of,
@@ -347,6 +349,8 @@ def _cumsum(at: Importing, node: Node) -> Result:
 def _top_k(at: Importing, node: Node) -> Result:
     k = at.ints(node, 1, "k") or [0]
     x, attrs = at.tensor(node.inputs[0]), node.attrs
+    if k == [0]:
+        raise NotOfGraphs(NO_CELLS)
     return list(ops.top_k(x, k[0], attrs.get("axis", -1), largest=bool(attrs.get("largest", 1)), name=node.name))
 
 

@@ -5,7 +5,7 @@
     stage 1   graph: found, boxes ─► …             imported when the shape of `found` is known
 
 A stage ends where an importer needs a value that is known in a run only, and where a node makes what no graph can
-declare before: shapes that follow from values, strings, sequences, tensors without cells.
+declare before: shapes that follow from values, strings, sequences.
 """
 
 from __future__ import annotations

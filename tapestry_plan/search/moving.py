@@ -73,11 +73,16 @@ def count_better(problem: Problem, var: int, choice: Sequence[int]) -> tuple[Int
     They are exact where they may be less than with the chosen layout; elsewhere at least that, and at most exact.
     """
     around, chosen = _Around(problem, var, choice), choice[var]
-    ticks, nbytes = around.count_least()
-    there = around.count(chosen)
-    may_be_better = (ticks < there[0]) | ((ticks == there[0]) & (nbytes < there[1]))
-    for value in {chosen, *np.flatnonzero(may_be_better).tolist()} if around.alone else ():
-        ticks[value], nbytes[value] = around.count(value)
+    least = [around.count_largest(cost) for cost in around.alone]
+    ticks, nbytes = (around.ticks + sum(one for one, _ in least), around.nbytes + sum(one for _, one in least))
+    ticks[chosen], nbytes[chosen] = around.count(chosen)
+    for cost, (low_ticks, low_nbytes) in zip(around.alone, least, strict=True):
+        # With each tensor that is counted fewer layouts may be better.
+        may_be_better = (ticks < ticks[chosen]) | ((ticks == ticks[chosen]) & (nbytes < nbytes[chosen]))
+        values = np.flatnonzero(may_be_better)
+        for value, found in zip(values.tolist(), around.count_in(cost, values.tolist()), strict=True):
+            ticks[value] += found[0] - low_ticks[value]
+            nbytes[value] += found[1] - low_nbytes[value]
     return ticks, nbytes
 
 
@@ -86,23 +91,24 @@ class _Around:
 
     def __init__(self, problem: Problem, var: int, choice: Sequence[int]) -> None:
         self.problem, self.var, self.choice = problem, var, list(choice)
-        self.alone = problem.counted_alone.get(var, ())
+        # Those of few consumers take the least to count, and leave fewer layouts to the others.
+        self.alone = sorted(problem.counted_alone.get(var, ()), key=lambda cost: len(cost.uses))
         self.ticks, self.nbytes = alternatives(var, choice, problem.touching[var], problem.sizes[var])
 
     def count(self, value: int) -> tuple[int, int]:
         """Picoseconds and bytes with a layout."""
-        self.choice[self.var] = value
+        each = [one for cost in self.alone for one in self.count_in(cost, [value])]
+        ticks, nbytes = (sum(one[k] for one in each) for k in (0, 1))
+        return int(self.ticks[value]) + ticks, int(self.nbytes[value]) + nbytes
+
+    def count_in(self, cost: TensorCost, values: Sequence[int]) -> list[tuple[int, int]]:
+        """Picoseconds and bytes of a tensor's consumers in some layouts."""
+        choices = [[*self.choice[: self.var], value, *self.choice[self.var + 1 :]] for value in values]
         # Where a tensor lands is in a table of its own.
-        moved = [m for cost in self.alone for m in self.problem.count_moved_of(cost, self.choice)[-len(cost.uses) :]]
-        more = sum(one.ticks for one in moved), sum(int(one.nbytes.sum()) for one in moved)
-        return int(self.ticks[value]) + more[0], int(self.nbytes[value]) + more[1]
+        every = (moved[-len(cost.uses) :] for moved in self.problem.count_moved_in(cost, choices))
+        return [(sum(one.ticks for one in mine), sum(int(one.nbytes.sum()) for one in mine)) for mine in every]
 
-    def count_least(self) -> tuple[IntArray, IntArray]:
-        """No more than that, for every layout, from tables alone."""
-        each = [self._count_largest(cost) for cost in self.alone]
-        return self.ticks + sum(ticks for ticks, _ in each), self.nbytes + sum(nbytes for _, nbytes in each)
-
-    def _count_largest(self, cost: TensorCost) -> tuple[IntArray, IntArray]:
+    def count_largest(self, cost: TensorCost) -> tuple[IntArray, IntArray]:
         """The most that any consumer of a tensor would receive alone."""
         size = self.problem.sizes[self.var]
         ticks, nbytes = np.zeros(size, np.int64), np.zeros(size, np.int64)

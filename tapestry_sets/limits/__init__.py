@@ -18,6 +18,7 @@ from tapestry_sets.limits.arguments import (
     as_ints,
     as_items,
     check_cell,
+    check_extent,
     check_flag,
     check_positive,
     check_range,

@@ -216,6 +216,14 @@ def check_positive(value: object, what: str) -> int:
     return n
 
 
+def check_extent(value: object, what: str) -> int:
+    """Return an integer that must be at least 0."""
+    n = as_int(value, what)
+    if n < 0:
+        raise ValueError(f"{what} must be at least 0, not {n}")
+    return n
+
+
 def check_range(start: object, stop: object, verb: str) -> tuple[int, int]:
     """Return the ends of a range, start <= stop: one that is reversed is more often a slip than an empty set."""
     lo, hi = as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")

@@ -67,7 +67,7 @@ class Timed:
         def timed(mine: Stopover, stop: Any) -> None:
             if timer.first:
                 timer._count("ours", lambda: timer.save(mine, stop))
-            cells = [array for _, array in mine._list_cells(stop.cut)]
+            cells = [mine._show(record) for record in mine._list_records(stop.cut)]
             for name, write in timer.peers.items():
                 folder = timer.there / f"{name}.{mine.mine.device}"
                 folder.mkdir(parents=True)

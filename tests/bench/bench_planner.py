@@ -178,7 +178,7 @@ REASONS = (
     "2026-11-24 takes 1.25 s for GPT-12, 1.0 and 1.4 for the gradients of convolutions, 11.1 for the backward pass",
     "of GPT-2 (on that version's own day 0.90, 0.66, 0.92, 6.8).",
     "",
-    "(8, 8, 16), whose second tables, of landings with their merging in stages, are too large to be gone through",
+    "Slow for reasons of their own: GPT-12 on (8, 8, 16), whose second tables, of landings with their merging in stages, are too large to be gone through",
     "at once, so that their bound is 3 % below the plan (the plan itself takes 17 % less time than the best one",
     "that neither merges in stages nor fuses); ResNet-50 on 8, of which a third is the first problem and another",
     "third its proof; gradients of convolutions, most of which is asking views for layouts and ruling out",

@@ -40,7 +40,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "bench")]
 from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 
-from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan  # noqa: E402
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, gradient, load_onnx, ops, plan  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 from tapestry_plan.steps import HOST, Compute, Copy, Recv, Reduce, Send  # noqa: E402
 from tests.layered_models import gpt  # noqa: E402
@@ -57,9 +57,12 @@ MODELS: dict[str, Callable[[int], Graph]] = {
     "GPT, 2 layers of width 4,096, 2,048 tokens, a sample for each host": lambda devices: load_onnx(
         gpt(2, devices // GPUS, 2048, 4096, 16384)
     ),
+    "training the feed-forward part of a layer of it": lambda devices: step_of_layer(devices // GPUS),
     "ResNet-50, 16 samples for each device": lambda devices: with_samples("resnet50", 16 * devices),
+    "training a convolution of 256 channels, 16 samples for each device": lambda devices: step_of_block(16 * devices),
 }
-"""By the number of devices: work grows with them."""
+"""By the number of devices: work grows with them. Hosts have samples of their own, so that nothing goes between them
+but for what gradients of weights sum up over all samples."""
 HOURS, HISTORIES, RESTART_SECONDS = 50.0, 400, 60.0
 CHECKPOINTS = 5.0, 60.0
 """Seconds that writing one takes."""
@@ -76,6 +79,29 @@ def with_samples(name: str, samples: int) -> Graph:
         if held.data_type == TensorProto.INT64 and (shape := numpy_helper.to_array(held)).size > 1 and shape[0] == 1:
             held.CopyFrom(numpy_helper.from_array(np.array([samples, *shape[1:]]), held.name))
     return load_onnx(model)
+
+
+def step_of_layer(samples: int) -> Graph:
+    """The products of each token of a layer, and the weights that one step of gradient descent gives."""
+    g = Graph()
+    x, w, v = g.input("x", (2048 * samples, 4096)), g.input("w", (4096, 16384)), g.input("v", (16384, 4096))
+    return descend(g, ops.relu(x @ w) @ v + x, ["w", "v"])
+
+
+def step_of_block(samples: int) -> Graph:
+    """A convolution beside which its input goes, as ResNets have them, and its weights after a step."""
+    g = Graph()
+    x = g.input("x", (samples, 256, 14, 14))
+    w = g.input("w", (256, 256, 3, 3))
+    return descend(g, ops.relu(ops.conv(x, w, pads=1)) + x, ["w"])
+
+
+def descend(g: Graph, y: Tensor, names: Sequence[str]) -> Graph:
+    """Let a graph give each weight after a step down the sum of the squares of `y`."""
+    weights = [g.tensor(name) for name in names]
+    for one, slope in zip(weights, gradient(ops.sum(y * y, keepdims=True), weights), strict=True):
+        g.output(one - slope * 1e-3, f"next_{one.name}")
+    return g
 
 
 class Played(NamedTuple):
@@ -151,6 +177,8 @@ def work_of(p: ShardPlan, buffers: dict, step: object, rates: Device) -> float:
     if isinstance(step, Reduce):
         nbytes = (len(step.inputs) + 1) * count_nbytes(step.regions, buffers[step.output].dtype)
         return rates.launch_seconds + nbytes / rates.memory_nbytes_per_second
+    if isinstance(step, Copy) and step.piece is not None and step.piece.source < 0:
+        return 0.0  # zeros around a window: the copy of what is inside counts all cells of the block
     if isinstance(step, Copy) and step.src != HOST:
         lies_inside = buffers[step.src].within is not None and buffers[step.src].within.buffer == step.dst
         nbytes = 0 if lies_inside else 2 * count_nbytes(step.regions, buffers[step.dst].dtype)

@@ -23,7 +23,7 @@ def backend(request: pytest.FixtureRequest) -> str | CupyBackend:
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     """How often each fault happens: once, and 20 times with `--all`."""
-    return 20 if request.config.getoption("--all") else 1
+    return int(os.environ.get("R", "0")) or (20 if request.config.getoption("--all") else 1)
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,13 @@ class Sabotage:
     Parameters
     ----------
     kinds : sequence of str
-        "computing", "sending", "receiving", "last": killed there; "eating": it takes more and more memory; "stopping",
-        "raising"; "falling": killed when all others have waited for long; "never": it does not return; "dozing": for a
-        fifth of a second; "waiting": until the folder has a file "go on".
+        "computing": killed there; "sending": when a part of the next parcel has gone; "receiving": when a part of one
+        was read, or it is taken; "last": when all steps are done, and the caller does not know; "eating": it takes more
+        and more memory; "stopping", "raising"; "falling": killed when all others have waited for long; "never": it does
+        not return; "dozing": for a fifth of a second; "waiting": until the folder has a file "go on".
     folder : str
-        Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
+        Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time. Who is killed
+        while it sends or receives leaves the names of the functions that it was in, in a file "died sending".
     """
 
     __name__ = "sabotage"
@@ -137,26 +140,88 @@ class Sabotage:
             case "never":
                 time.sleep(3600)
             case "last":
-                Member.take_outputs = die_in(Member.take_outputs)  # type: ignore[method-assign]
+                taken = Member.take_outputs
+                Member.take_outputs = lambda *args: die(taken(*args))  # type: ignore[method-assign]
             case "sending" | "receiving":
-                verb = {"sending": "send", "receiving": "recv"}[kind]
-                for path, name in TRANSPORTS.items():
+                global will
+                will = f"{self.folder}/died {kind}"
+                for path, doom in TRANSPORTS[kind].items():
                     if path in sys.modules:
-                        owner = getattr(sys.modules[path], name)
-                        setattr(owner, verb, die_in(getattr(owner, verb)))
+                        doom(sys.modules[path])
 
 
-TRANSPORTS = {"tapestry_exec.processes.worker": "Slots", "tapestry_exec.dask.wires": "Wires"}
-"""The classes through which devices that are processes send and receive."""
+will = ""
+"""Where who is killed says where that was."""
 
 
-def die_in(way: Any) -> Any:
-    """A method that kills its process soon after it was called, while it is at work or just done."""
+def die(*args: Any) -> Any:
+    """End the process now, in whatever calls this."""
+    if will:
+        names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._getframe(1))]
+        Path(will).write_text(" ".join(names))
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def doomed(*args: Any) -> Any:
-        threading.Timer(0.002, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        found = way(*args)
-        time.sleep(1)
+
+def die_sending_slots(worker: Any) -> None:
+    """Where the cells are in the slot, and the receiver is not told yet."""
+    worker.Arrivals.tell = die
+
+
+def die_receiving_slots(worker: Any) -> None:
+    """Where the head of a parcel of another process is read, and its cells are looked for."""
+    recv = worker.Slots.recv
+
+    def doomed(self: Any, tag: int, peer: int) -> Any:
+        plain, worker.view_slot = worker.view_slot, die
+        found = recv(self, tag, peer)
+        worker.view_slot = plain  # it came from a device of this process
         return found
 
-    return doomed
+    worker.Slots.recv = doomed
+
+
+def die_sending_wires(wires: Any) -> None:
+    """Where the head and half of the cells are on the wire."""
+    send = wires.Wires.send
+
+    class HalfWire:
+        def __init__(self, wire: Any) -> None:
+            self.wire = wire
+
+        def sendmsg(self, buffers: Sequence[Any]) -> int:
+            head, cells = buffers
+            self.wire.sendmsg([head, cells[: len(cells) // 2]])
+            return int(die())
+
+    def doomed(self: Any, tag: int, peer: int, parcel: Any) -> None:
+        self.out[peer] = HalfWire(self.out[peer])
+        send(self, tag, peer, parcel)
+
+    wires.Wires.send = doomed
+
+
+def die_receiving_wires(wires: Any) -> None:
+    """Where the head of a parcel is read, and its cells are not; or where one is taken that was read before."""
+    recv = wires.Wires.recv
+
+    class Head:
+        pack, unpack = wires.HEAD.pack, staticmethod(die)
+
+    class Receipts:
+        __getitem__ = die
+
+    def doomed(self: Any, tag: int, peer: int) -> Any:
+        wires.HEAD, self.receipts = Head, Receipts()
+        return recv(self, tag, peer)
+
+    wires.Wires.recv = doomed
+
+
+TRANSPORTS: dict[str, dict[str, Callable[[Any], None]]] = {
+    "sending": {"tapestry_exec.processes.worker": die_sending_slots, "tapestry_exec.dask.wires": die_sending_wires},
+    "receiving": {
+        "tapestry_exec.processes.worker": die_receiving_slots,
+        "tapestry_exec.dask.wires": die_receiving_wires,
+    },
+}
+"""By module of a transport: what has the process die in the next call of it, between its first and its last word."""

@@ -198,7 +198,7 @@ ROWS: dict[str, Row] = {
     "Graph.bind": Row(
         Graph.bind,
         lambda: {"self": opened(), "sizes": {"N": 3}},
-        refuses={"sizes": ({"N": 0}, {"N": True}, {"M": 2}, {}, {"N": "x"})},
+        refuses={"sizes": ({"N": -1}, {"N": True}, {"M": 2}, {}, {"N": "x"})},
         says={"sizes": "sizes?|N|symbol"},
         skips=["more"],
     ),

@@ -59,6 +59,8 @@ class Cut(Struct, frozen=True):
         What places constants that are read later, which are not saved.
     full : frozenset of int
         Buffers that have all cells of their boxes that are the tensor's, complete: of those that are saved or kept.
+    guests : tuple of int
+        Buffers within those that are saved which have theirs, too: so what stands in parts can be read.
     """
 
     number: int
@@ -67,6 +69,7 @@ class Cut(Struct, frozen=True):
     kept: tuple[int, ...]
     again: tuple[DeviceStep, ...]
     full: frozenset[int]
+    guests: tuple[int, ...]
 
 
 def find_cuts(plan: ShardPlan) -> dict[str, int]:
@@ -173,13 +176,16 @@ def find_cut(
     needed = [n for n in alive if roots[n] == n and n in written and n in read | {roots[n] for n in taken}]
     constant = _find_whole(before, roots, constants)
     saved, waiting = [n for n in needed if n not in constant], [n for n in kept if n in fetched | taken]
+    inner = [n for n in alive if roots[n] != n and roots[n] in saved]
+    full = frozenset(_list_full(before, work, {n: buffers[n] for n in (*saved, *waiting, *inner)}))
     return Cut(
         number,
         tuple(alive),
         tuple(saved),
         tuple(waiting),
         tuple(_list_again(before, constant, [n for n in needed if n in constant])),
-        frozenset(_list_full(before, work, {n: buffers[n] for n in (*saved, *waiting)})),
+        full,
+        tuple(n for n in inner if n in full),
     )
 
 

@@ -408,13 +408,28 @@ class Checkpoint(Struct, frozen=True, metaclass=Public):
         return left
 
     def _list_full(self, tensor: str) -> list[SavedBuffer]:
-        """The buffers that have all cells of their boxes."""
-        every = [one for one in self.manifest.buffers if one.is_full and one.part < 0]
+        """The buffers that have all cells of their boxes, also within others.
+
+        Raises
+        ------
+        ValueError
+            Where there are none.
+        """
+        manifest = self.manifest
+        every = [one for one in (*manifest.buffers, *manifest.guests) if one.is_full and one.part < 0]
         mine = [one for one in every if one.tensor == tensor]
-        if not mine:
-            known = list_names(sorted({one.tensor for one in every}), tensor, "tensors")
-            raise ValueError(f"checkpoint {quote(self.path)} has no cells of {quote(tensor)}; {known}")
-        return mine
+        if mine:
+            return mine
+        what = f"checkpoint {quote(self.path)}"
+        held = [one for one in manifest.buffers if one.tensor == tensor]
+        if held:
+            why = "are still to be added up" if any(one.part >= 0 for one in held) else "lack cells that others send"
+            raise ValueError(
+                f"{what} has {sum(one.nbytes for one in held):,} B of {quote(tensor)} in blocks that {why} behind "
+                f"{quote(self.after)}; save behind another stage, or resume the run from there"
+            )
+        known = list_names(sorted({one.tensor for one in every}), tensor, "tensors")
+        raise ValueError(f"{what} has no cells of {quote(tensor)}; {known}")
 
 
 @check_arguments(path="give the folder that checkpoints were saved to, or that of one")

@@ -6,29 +6,35 @@
       .lock                        of the run that saves here: its process, and the host
       .00000002-000040.PLAN.begun/ being written, by a run of the plan with this digest: devices put parts there;
                                    whoever is last arranges them, and renames
-        devices/c.0.0.part         what device 0 holds, as bytes, then its records; it loses .part when all is there
+        c.0.0.part                 what device 0 holds, as bytes, then its records; it loses .part when all is there
         0.17                       a large buffer of device 0, as bytes
-      00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
-        zarr.json                  of the group, with the manifest: which cells lie where, sums of their bytes, and
+      00000002-000040/             finished: the second attempt, cut 40; of Zarr v3, without large buffers an array
+        zarr.json                  of the array, with the manifest: which cells lie where, sums of their bytes, and
                                    the digest of the plan
-        devices/c.0.0 …            an array of bytes, of which each device wrote a row, its chunk: its small buffers
+        c.0.0 …                    its chunks: each device wrote a row of bytes, its small buffers and their records
+      00000003-000040/             with large buffers a group
+        zarr.json                  of the group, with the manifest
+        devices/c.0.0 …            the array of rows
         tensors/0.act/…            an array of a whole tensor, whose chunks are large boxes of devices
         buffers/0.17/…             an array of a large buffer that does not fall on such chunks
 
-No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells: so a device has one for
-all its small buffers. Chunks are bytes as they lie in memory, without a codec, so that they are written and read here
-as files, and regions are read through the system's pages. With Zarr's own package the same arrays took 10 times as long
-(`tests/bench/bench_checkpoints.py` measures it), and it writes no two arrays to one file; tests read them with it.
+No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells, and so does a folder: so
+a device has one file for all its small buffers, and no folder is made for these alone. Chunks are bytes as they lie in
+memory, without a codec, so that they are written and read here as files, and regions are read through the system's
+pages. With Zarr's own package the same arrays took 10 times as long (`tests/bench/bench_checkpoints.py` measures it),
+and it writes no two arrays to one file; tests read them with it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from os import PathLike
@@ -39,11 +45,12 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.lib.stride_tricks import as_strided
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
 from tapestry_plan.steps import PlanVersionError, align, seal, unseal
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, quote
 
 FORMAT = "tapestry-checkpoint/3"
 FINISHED = re.compile(r"(\d{8})-(\d{6,})")
@@ -56,13 +63,17 @@ ZARR_DTYPES = frozenset(
     }
 )
 """Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
+DESCRIPTION = "zarr.json"
+"""The file that tells Zarr of an array or a group."""
 MANIFEST = "tapestry"
-"""Its name among the attributes of a checkpoint's group."""
+"""Its name among the attributes of a checkpoint."""
 LENGTH = struct.Struct("<Q")
 """The number at the end of a device's part, which says how long its records are."""
+ROW_NBYTES = 4096
+"""Rows are as long as some pages, which they take anyway: so they mostly are of one length, as chunks have to be."""
 
 
-class SavedBuffer(Struct, frozen=True):
+class SavedBuffer(Struct, frozen=True, omit_defaults=True):
     """The cells of one buffer of a device, as they stand in a checkpoint.
 
     Parameters
@@ -86,6 +97,10 @@ class SavedBuffer(Struct, frozen=True):
         How many bytes of that file are before them.
     behind : int
         How many are behind them.
+    within : int
+        The buffer in whose place it lies, and among whose bytes its own are; -1 where these are its own alone.
+    strides : tuple of int
+        Of its axes there, in elements; empty where it is row-major.
     """
 
     device: int
@@ -101,6 +116,8 @@ class SavedBuffer(Struct, frozen=True):
     file: str = ""
     at: int = 0
     behind: int = 0
+    within: int = -1
+    strides: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -129,6 +146,10 @@ class Manifest(Struct, frozen=True):
     shapes : dict of str to tuple of int
         Of the tensors that it has cells of.
     buffers : tuple of SavedBuffer
+    guests : tuple of SavedBuffer
+        Complete buffers within others, whose bytes these have.
+    described : dict of str to str
+        Sums of the files that tell Zarr of arrays and groups; of the uppermost one without this manifest.
     """
 
     plan: str
@@ -140,9 +161,11 @@ class Manifest(Struct, frozen=True):
     inputs: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     buffers: tuple[SavedBuffer, ...] = ()
+    guests: tuple[SavedBuffer, ...] = ()
+    described: dict[str, str] = {}
 
 
-def sum_bytes(array: Array, file: int | None = None) -> str:
+def sum_bytes(array: Array, file: int | None = None, at: int = 0) -> str:
     """A number for an array's bytes, their CRC-32C and how many they are: where bytes differ, so does it.
 
     That is certain where they differ within 32 bits in a row; of all other differences, also of rows and pages that
@@ -154,13 +177,17 @@ def sum_bytes(array: Array, file: int | None = None) -> str:
     array : array
     file : int, optional
         Where they are written, piece by piece: they are summed while they are in the processor's cache.
+    at : int
+        How many bytes are before them in the file.
     """
     from google_crc32c import extend  # where there are checkpoints: machines that run kernels alone do not have it
 
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if file is not None and flat.nbytes > tuning.SUMMED_NBYTES:
+        _reserve(file, at, flat.nbytes)
     found = 0
-    for at in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
-        piece = flat[at : at + tuning.SUMMED_NBYTES]
+    for low in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
+        piece = flat[low : low + tuning.SUMMED_NBYTES]
         if file is not None:  # first, since that brings them to the cache: the other way around took a third more
             _write_whole(file, piece.data)
         found = extend(found, piece)
@@ -181,36 +208,53 @@ def name_begun(turn: int, manifest: Manifest) -> str:
 
 
 def write_part(
-    folder: str, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
+    folder: str,
+    turn: int,
+    manifest: Manifest,
+    device: int,
+    records: Sequence[SavedBuffer],
+    show: Callable[[SavedBuffer], Array],
 ) -> None:
     """Write what a device holds: its cells first, then its records; a new name says that all of it is there."""
-    begun = f"{folder}/{name_begun(turn, manifest)}"
-    row = f"{begun}/{_name_row(device)}"
-    records, end = [], 0
+    begun, row = f"{folder}/{name_begun(turn, manifest)}", _name_row(device)
+    told = [one for one in records if one.within >= 0]
+    small = [one for one in records if one.within < 0 and one.nbytes < tuning.OWN_FILE_NBYTES]
+    large = [one for one in records if one.within < 0 and one.nbytes >= tuning.OWN_FILE_NBYTES]
+    last = small or large[-1:]  # of large ones alone one has the records behind it
+    for record in large if small else large[:-1]:
+        name = f"{device}.{_name_alone(record)}"
+        with _create(begun, name) as file:
+            told.append(replace(record, file=name, sum=sum_bytes(show(record), file)))
+    with _create(begun, f"{row}.part") as file:
+        end = 0
+        for record in last:
+            at = align(end)
+            if at > end:
+                os.lseek(file, at, os.SEEK_SET)
+            name = "" if small else row
+            told.append(replace(record, file=name, at=at, sum=sum_bytes(show(record), file, at)))
+            end = at + record.nbytes
+        packed = msgspec.json.encode(told)
+        packed += LENGTH.pack(len(packed))
+        behind = end + len(packed)
+        os.lseek(file, -(-behind // ROW_NBYTES) * ROW_NBYTES - len(packed), os.SEEK_SET)
+        _write_whole(file, memoryview(packed))
+    os.rename(f"{begun}/{row}.part", f"{begun}/{row}")
+
+
+@contextmanager
+def _create(folder: str, name: str) -> Iterator[int]:
+    """A new file, by its descriptor, in a folder that is made where there is none."""
     try:
-        file = _open_new(f"{row}.part")
-    except FileNotFoundError:  # the first device that comes here makes the folders
-        for made in (begun, f"{begun}/devices"):
-            with suppress(FileExistsError):
-                os.mkdir(made)
-        file = _open_new(f"{row}.part")
+        file = _open_new(f"{folder}/{name}")
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        file = _open_new(f"{folder}/{name}")
     try:
-        for record, array in buffers:
-            if record.nbytes < tuning.OWN_FILE_NBYTES:
-                at = align(end)
-                if at > end:
-                    os.lseek(file, at, os.SEEK_SET)
-                records.append(replace(record, at=at, sum=sum_bytes(array, file)))
-                end = at + record.nbytes
-            else:
-                name = f"{device}.{_name_alone(record)}"
-                with _create(f"{begun}/{name}") as alone:
-                    records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
-        told = msgspec.json.encode((end, records))
-        _write_whole(file, memoryview(told + LENGTH.pack(len(told))))
+        yield file
     finally:
         os.close(file)
-    os.rename(f"{row}.part", row)
 
 
 def _open_new(path: str) -> int:
@@ -218,24 +262,29 @@ def _open_new(path: str) -> int:
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
 
 
-@contextmanager
-def _create(path: str) -> Iterator[int]:
-    """A new file, by its descriptor."""
-    file = _open_new(path)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
 def _write_whole(file: int, data: memoryview) -> None:
     while data.nbytes:  # the system may write less
         data = data[os.write(file, data) :]
 
 
-def _write_group(file: int, attributes: Mapping[str, Any]) -> None:
-    metadata = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    _write_whole(file, memoryview(msgspec.json.encode(metadata)))
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The system's call; Python's own one writes to each page where a file system cannot do that."""
+    found = getattr(ctypes.CDLL(None), "fallocate64", None) if sys.platform == "linux" else None
+    if found is not None:
+        found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return found
+
+
+_fallocate = _find_fallocate()
+
+
+def _reserve(file: int, at: int, nbytes: int) -> None:
+    """Have room on the disk set aside for what is written next, where that can be done: so it takes a third less.
+
+    The file keeps its length. What cannot be set aside the writing itself will tell.
+    """
+    if _fallocate is not None:
+        _fallocate(file, 1, at, nbytes)  # 1: FALLOC_FL_KEEP_SIZE
 
 
 def _name_alone(record: SavedBuffer) -> str:
@@ -249,90 +298,124 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     if not all(os.path.exists(f"{begun}/{row}") for row in reversed(rows)):  # the last one is mostly the one missing
         return False
     try:
-        group = _open_new(f"{begun}/zarr.json")  # of those that were last, one is told that it made the group
+        group = _open_new(f"{begun}/zarr.json")  # of those that were last, one is told that it made it
     except (FileExistsError, FileNotFoundError):
         return False
     try:
-        records = list(_arrange(begun, _join_rows(begun, rows), manifest.shapes))
-        shapes = {one.tensor: manifest.shapes[one.tensor] for one in records if one.tensor in manifest.shapes}
-        whole = replace(manifest, shapes=shapes, buffers=tuple(records))
-        _write_group(group, {MANIFEST: msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())})
+        told, guests = dict[str, tuple[int, list[SavedBuffer]]](), list[SavedBuffer]()
+        for row in rows:
+            end, records = _read_records(f"{begun}/{row}")
+            guests += (one for one in records if one.within >= 0)
+            told[row] = end, [one for one in records if one.within < 0]
+        described = dict[str, str]()
+        large = [one for _, records in told.values() for one in records if one.file]
+        for one in large:
+            if one.file in told:
+                os.truncate(f"{begun}/{one.file}", one.nbytes)
+        ends = {row: end for row, (end, records) in told.items() if all(one.file != row for one in records)}
+        length, above = max(ends.values(), default=0), "devices/" if large else ""
+        top = _join_rows(begun, ends, (len(rows), length), above, described)
+        buffers = [
+            replace(one, file=above + row, behind=length - one.at - one.nbytes)
+            for row in ends
+            for one in told[row][1]
+            if not one.file
+        ]
+        buffers += _arrange(begun, large, manifest.shapes, described)
+        hosts = {(one.device, one.buffer): one for one in buffers if not one.is_kept}
+        guests = [_lay_in(one, hosts[one.device, one.within]) for one in guests]
+        known = {one.tensor for one in (*buffers, *guests)}
+        shapes = {name: shape for name, shape in manifest.shapes.items() if name in known}
+        described[DESCRIPTION] = _sum_text(msgspec.json.encode({**top, "attributes": {MANIFEST: None}}))
+        lying = {"buffers": tuple(buffers), "guests": tuple(guests), "described": described}
+        whole = replace(manifest, shapes=shapes, **lying)
+        sealed = msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())
+        _write_json(group, {**top, "attributes": {MANIFEST: sealed}})
     finally:
         os.close(group)
     os.rename(begun, f"{folder}/{name_checkpoint(turn, manifest.cut)}")
     return True
 
 
-def _join_rows(begun: str, rows: Sequence[str]) -> list[SavedBuffer]:
-    """Make the devices' parts the rows of an array, without their records; these."""
-    told = [_read_records(f"{begun}/{row}") for row in rows]
-    length = max(1, *(end for end, _ in told))
-    for row in rows:
-        os.truncate(f"{begun}/{row}", length)  # all of one length, as chunks are
-    _describe(f"{begun}/devices", (len(rows), length), (1, length), "uint8", {})
-    return [
-        one if one.file else replace(one, file=row, behind=length - one.at - one.nbytes)
-        for row, (_, each) in zip(rows, told, strict=True)
-        for one in each
-    ]
+def _lay_in(guest: SavedBuffer, host: SavedBuffer) -> SavedBuffer:
+    """The record of a buffer within another one, with where its cells lie in the file of that."""
+    return replace(
+        guest, file=host.file, at=host.at + guest.at, behind=host.nbytes + host.behind - guest.at - guest.nbytes
+    )
+
+
+def _join_rows(
+    begun: str, ends: Mapping[str, int], shape: tuple[int, int], above: str, described: dict[str, str]
+) -> Mapping[str, Any]:
+    """Make devices' parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
+    array = _describe(shape, (1, shape[1]), "uint8", {})
+    for row, end in ends.items():
+        if end < shape[1]:
+            os.truncate(f"{begun}/{row}", shape[1])
+    if not above:
+        return array
+    if ends:
+        os.mkdir(f"{begun}/{above}")
+        for row in ends:
+            os.rename(f"{begun}/{row}", f"{begun}/{above}{row}")
+        _write_description(begun, above, array, described)
+    return GROUP
 
 
 def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
-    """How many bytes of cells a device's part has, and its records, which are behind these."""
+    """How many bytes a device's part has, and its records, which are the last of these."""
     file = os.open(part, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
-        os.lseek(file, -LENGTH.size, os.SEEK_END)
+        end = os.lseek(file, -LENGTH.size, os.SEEK_END)
         (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
-        os.lseek(file, -LENGTH.size - length, os.SEEK_END)
-        return _RECORDS.decode(os.read(file, length))
+        os.lseek(file, end - length, os.SEEK_SET)
+        return end + LENGTH.size, _RECORDS.decode(os.read(file, length))
     finally:
         os.close(file)
 
 
-_RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
+_RECORDS = msgspec.json.Decoder(list[SavedBuffer])
 
 
 def _name_row(device: int) -> str:
-    return f"devices/c.{device}.0"
+    return f"c.{device}.0"
 
 
 def _arrange(
-    begun: str, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]]
+    begun: str, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]], described: dict[str, str]
 ) -> Iterator[SavedBuffer]:
     """Put the bytes of large buffers to where Zarr looks for chunks; the records, with these places."""
     by_tensor: dict[str, list[SavedBuffer]] = {}
     for record in records:
-        if record.file.startswith("devices/"):
-            yield record
-        else:
-            by_tensor.setdefault(record.tensor, []).append(record)
+        by_tensor.setdefault(record.tensor, []).append(record)
     for number, (tensor, mine) in enumerate(by_tensor.items()):
         chunk = _find_chunk(mine, shapes.get(tensor))
         whole = f"tensors/{number}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
         if chunk is not None:
-            _make_group(begun, "tensors")
+            _make_group(begun, "tensors/", described)
             os.mkdir(f"{begun}/{whole}")
-            _describe(f"{begun}/{whole}", shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
+            array = _describe(shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
+            _write_description(begun, f"{whole}/", array, described)
         taken = set[str]()
         for record in mine:
             file = f"{whole}/{_name_chunk(record, chunk)}" if chunk is not None else ""
             if not file or file in taken:  # a replica of a chunk has an array of its own
                 alone = f"buffers/{record.device}.{_name_alone(record)}"
                 about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
-                _make_group(begun, "buffers")
+                _make_group(begun, "buffers/", described)
                 os.mkdir(f"{begun}/{alone}")
-                _describe(f"{begun}/{alone}", record.shape, record.shape, record.dtype, about)
+                array = _describe(record.shape, record.shape, record.dtype, about)
+                _write_description(begun, f"{alone}/", array, described)
                 file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
             taken.add(file)
             os.rename(f"{begun}/{record.file}", f"{begun}/{file}")
             yield replace(record, file=file)
 
 
-def _make_group(begun: str, name: str) -> None:
+def _make_group(begun: str, name: str, described: dict[str, str]) -> None:
     with suppress(FileExistsError):
         os.mkdir(f"{begun}/{name}")
-        with _create(f"{begun}/{name}/zarr.json") as file:
-            _write_group(file, {})
+        _write_description(begun, name, GROUP, described)
 
 
 def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -353,14 +436,14 @@ def _name_chunk(record: SavedBuffer, chunk: tuple[int, ...]) -> str:
     return ".".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
 
 
-def _describe(folder: str, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
-    """Write what Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
+def _describe(shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
     itemsize = np.dtype(dtype).itemsize
     more = () if dtype in ZARR_DTYPES else (itemsize,)
     name = dtype if dtype in ZARR_DTYPES else "uint8"
     fill: Any = False if name == "bool" else [0.0, 0.0] if name.startswith("complex") else 0
     is_single = np.dtype(name).itemsize == 1
-    metadata = {
+    return {
         "zarr_format": 3,
         "node_type": "array",
         "shape": [*shape, *more],
@@ -371,8 +454,26 @@ def _describe(folder: str, shape: Sequence[int], chunk: Sequence[int], dtype: st
         "fill_value": fill,
         "attributes": {**about, **({} if dtype in ZARR_DTYPES else {"dtype": dtype})},
     }
-    with _create(f"{folder}/zarr.json") as file:
-        _write_whole(file, memoryview(msgspec.json.encode(metadata)))
+
+
+GROUP: FrozenDict[str, Any] = FrozenDict({"zarr_format": 3, "node_type": "group", "attributes": FrozenDict[str, Any]()})
+"""What Zarr v3 reads of a group."""
+
+
+def _write_description(begun: str, folder: str, metadata: Mapping[str, Any], described: dict[str, str]) -> None:
+    """Write what Zarr reads of a folder, whose name ends with a slash, and note its sum."""
+    text = msgspec.json.encode(metadata)
+    with _create(f"{begun}/{folder}", DESCRIPTION) as file:
+        _write_whole(file, memoryview(text))
+    described[folder + DESCRIPTION] = _sum_text(text)
+
+
+def _sum_text(text: bytes) -> str:
+    return sum_bytes(np.frombuffer(text, np.uint8))
+
+
+def _write_json(file: int, metadata: Mapping[str, Any]) -> None:
+    _write_whole(file, memoryview(msgspec.json.encode(metadata)))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -452,7 +553,14 @@ def lock(folder: Path) -> None:
         try:
             with open(path, "x") as file:
                 file.write(mine)
-        except FileExistsError:
+        except OSError as error:
+            if not isinstance(error, FileExistsError):
+                with suppress(OSError):
+                    os.unlink(path)
+                raise ValueError(
+                    f"checkpoints: the folder {quote(str(folder))} cannot be written to ({error.strerror}); make room "
+                    "there, or choose another one"
+                ) from None
             if not _is_over(path):
                 break
             with suppress(FileNotFoundError):
@@ -513,7 +621,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     damaged = "it is damaged, or not a checkpoint; resume from another one"
     try:
-        group = msgspec.json.decode((path / "zarr.json").read_bytes(), type=_Group)
+        group = msgspec.json.decode((path / DESCRIPTION).read_bytes(), type=_Group)
     except OSError as error:
         raise ValueError(f"checkpoint {quote(str(path))} has no zarr.json ({error.strerror}): {damaged}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -550,16 +658,21 @@ def map_cells(path: Path, record: SavedBuffer) -> Array:
     try:
         found = file.stat().st_size
     except OSError as error:
-        raise ValueError(_tell_damaged(path, record, f"{record.file} cannot be read ({error.strerror})")) from None
+        raise ValueError(_tell_damaged(path, f"{record.file} cannot be read ({error.strerror})", record)) from None
     written = record.at + record.nbytes + record.behind
     if found != written:
         raise ValueError(
-            _tell_damaged(path, record, f"{record.file} has {found:,} bytes, and {written:,} were written")
+            _tell_damaged(path, f"{record.file} has {found:,} bytes, and {written:,} were written", record)
         )
     if not record.nbytes:
         return np.empty(record.shape, dtype)
-    flat = np.memmap(file, np.uint8, "r", record.at, (record.nbytes,))
-    cells: Array = flat.view(dtype).reshape(record.shape)
+    last = sum((n - 1) * step for n, step in zip(record.shape, record.strides, strict=False))
+    nbytes = (last + 1) * dtype.itemsize if record.strides else record.nbytes
+    flat = np.memmap(file, np.uint8, "r", record.at, (nbytes,)).view(dtype)
+    if record.strides:
+        steps = [step * dtype.itemsize for step in record.strides]
+        return as_strided(flat, record.shape, steps, writeable=False)
+    cells: Array = flat.reshape(record.shape)
     return cells
 
 
@@ -567,11 +680,19 @@ def check_bytes(path: Path, manifest: Manifest) -> None:
     """Raise ValueError where a file of a checkpoint is missing or has other bytes than were written."""
     for record in manifest.buffers:
         if sum_bytes(map_cells(path, record)) != record.sum:
-            raise ValueError(_tell_damaged(path, record, f"{record.file} has other bytes than were written"))
+            raise ValueError(_tell_damaged(path, f"{record.file} has other bytes than were written", record))
+    for name, wanted in manifest.described.items():
+        try:
+            text = (path / name).read_bytes()
+        except OSError as error:
+            raise ValueError(_tell_damaged(path, f"{name} cannot be read ({error.strerror})")) from None
+        if name == DESCRIPTION:  # of which the manifest has a seal of its own
+            sealed = bytes(msgspec.json.decode(text, type=_Group).attributes[MANIFEST])
+            text = text.replace(sealed, b"null", 1)
+        if _sum_text(text) != wanted:
+            raise ValueError(_tell_damaged(path, f"{name} has other bytes than were written"))
 
 
-def _tell_damaged(path: Path, record: SavedBuffer, what: str) -> str:
-    return (
-        f"checkpoint {quote(str(path))} is damaged: {what} (tensor {quote(record.tensor)} of device {record.device}); "
-        "resume from another one"
-    )
+def _tell_damaged(path: Path, what: str, record: SavedBuffer | None = None) -> str:
+    whose = "" if record is None else f" (tensor {quote(record.tensor)} of device {record.device})"
+    return f"checkpoint {quote(str(path))} is damaged: {what}{whose}; resume from another one"

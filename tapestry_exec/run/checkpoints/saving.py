@@ -11,10 +11,11 @@ Nobody waits for anybody: which cuts are saved is known before, or is decided by
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from os import PathLike
@@ -244,28 +245,49 @@ class Stopover:
         start, folder, about = self.start, self.start.folder, self.start.about
         assert about is not None, "checkpoints are written"
         about = replace(about, cut=stop.cut, after=stop.after)
-        write_part(folder, start.turn, about, self.mine.device, self._list_cells(stop.cut))
-        if finish(folder, start.turn, about):
-            keep_last(folder, start.keep, about.plan)
+        try:
+            write_part(folder, start.turn, about, self.mine.device, self._list_records(stop.cut), self._show)
+            if finish(folder, start.turn, about):
+                keep_last(folder, start.keep, about.plan)
+        except OSError as error:
+            mend = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise OSError(
+                error.errno,
+                f"the checkpoint behind {quote(stop.after)} cannot be written to the folder {quote(folder)} "
+                f"({error.strerror or error}); {mend}give Checkpoints another folder",
+            ) from error
 
-    def _list_cells(self, number: int) -> Iterator[tuple[SavedBuffer, Array]]:
-        """What is saved at a cut, one buffer at a time."""
-        mine, cut = self.mine, self.find(number)
-        for n in (*cut.saved, *self.carried):
-            buffer = self.buffers[n]
-            is_full = n in cut.full or (n in self.carried and has_all(buffer, self.carried[n], mine.work))
-            yield self._record(buffer, False, is_full), self._show(buffer)
-        for n in cut.kept:
-            yield self._record(self.buffers[n], True, n in cut.full), mine.kept[n]
+    def _list_records(self, number: int) -> list[SavedBuffer]:
+        """What is saved at a cut, without where it lies."""
+        cut, full = self.find(number), dict[int, bool]()
+        for n in self.carried:
+            full[n] = has_all(self.buffers[n], self.carried[n], self.mine.work)
+        found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]
+        found += [self._record(n, True, n in cut.full) for n in cut.kept]
+        return found + [self._record_guest(n) for n in cut.guests]
 
-    def _show(self, buffer: Buffer) -> Array:
+    def _show(self, record: SavedBuffer) -> Array:
         """The cells of a buffer, which are written before they change."""
+        if record.is_kept:
+            return self.mine.kept[record.buffer]
         show: Callable[[Buffer], Array] | None = getattr(self.mine.memory, "show", None)
+        buffer = self.buffers[record.buffer]
         return show(buffer) if show else self.mine.backend.fetch(self.mine.memory.spill(buffer))
 
-    def _record(self, one: Buffer, is_kept: bool, is_full: bool) -> SavedBuffer:
+    def _record(self, number: int, is_kept: bool, is_full: bool) -> SavedBuffer:
+        one = self.buffers[number]
         box = one.start, one.shape, one.dtype
         return SavedBuffer(one.device, one.id, one.tensor, *box, one.part, is_kept, is_full, "")
+
+    def _record_guest(self, number: int) -> SavedBuffer:
+        """Of a buffer within another one: where its cells are among the bytes of that."""
+        one = self.buffers[number]
+        host = one
+        while host.within is not None:
+            host = self.buffers[host.within.buffer]
+        assert one.within is not None, "it is within another one"
+        found = self._record(number, False, True)
+        return replace(found, at=one.offset - host.offset, within=host.id, strides=one.within.strides)
 
     # -- going on ------------------------------------------------------------------------------------------
 
@@ -537,6 +559,9 @@ class Savings:
             return
         for asked in Path(self.wanted.path).glob(".*.asked"):
             shutil.rmtree(asked, ignore_errors=True)
+        for turn, digest, left in list_begun(Path(self.wanted.path)):  # by attempts that failed
+            if turn >= self.first_turn and digest == find_digest(self.prepared):
+                shutil.rmtree(left, ignore_errors=True)
         turns = [turn for turn, *_ in list_finished(Path(self.wanted.path))]
         unlock(Path(self.wanted.path))
         self.is_locked = False

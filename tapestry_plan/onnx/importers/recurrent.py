@@ -33,6 +33,10 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
 
     def add(at: Importing, node: Node) -> Result:
         attrs, gates = node.attrs, walks.GATES[kind]
+        if at.shape(node.inputs[0])[bool(attrs.get("layout"))] == 0:
+            return _no_steps(at, node, kind)
+        if at.shape(node.inputs[0])[bool(attrs.get("layout"))] == 0:
+            return _no_steps(at, node, kind)
         backwards = DIRECTIONS.get(attrs.get("direction", "forward"))
         if backwards is None:
             raise ValueError(f"direction is {quote(attrs['direction'])}; known are {list(DIRECTIONS)}")
@@ -98,6 +102,27 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
         return [y, *last]
 
     return add
+
+
+def _no_steps(at: Importing, node: Node, kind: str) -> list[Tensor | Array]:
+    """What a walk of no steps makes: no rows, and the states that it begins with.
+
+    ONNX Runtime gives whatever the memory held, or ends; ONNX's reference refuses.
+    """
+    by_batch = dict(node.attrs).get("layout")  # the others say what steps would do
+    batch, (directions, _, width) = at.shape(node.inputs[0])[not by_batch], at.shape(node.inputs[2])
+    state = (batch, directions, width) if by_batch else (directions, batch, width)
+    dtype = at.dtype_of(node.inputs[0])
+    made: list[Tensor | Array] = [np.empty((batch, 0, directions, width) if by_batch else (0, *state), dtype)]
+    for k in (5, 6) if kind == "lstm" else (5,):
+        name = node.input(k)
+        if name and at.shape(name) != state:
+            raise ValueError(f"its input {k} has shape {quote(at.shape(name))}; {quote(state)} is needed")
+        if name:
+            made.append(at.value(name) if at.is_known(name) else at.tensor(name))
+        else:
+            made.append(at.fill(node, np.zeros((), dtype), state))
+    return made
 
 
 def own_recurrence(at: Importing, node: Node) -> Result:

@@ -10,7 +10,7 @@ from typing import Any
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_plan.onnx.nodes import NO_CELLS, Importing, Node, NotOfGraphs, Result, axes_of, refusal
 from tapestry_sets.limits import quote
 
 
@@ -169,6 +169,8 @@ def resize(at: Importing, node: Node) -> Result:
         ratio = choose(Fraction(extents[axis], x.shape[axis]) for axis in axes)
         for axis in axes:
             factors[axis], extents[axis] = float(ratio), floor(ratio * x.shape[axis] + Fraction(1, 2))
+    if 0 in extents if sizes else any(0 < factor * n < 1 for factor, n in zip(factors, x.shape, strict=True)):
+        raise NotOfGraphs(NO_CELLS)
     part = None
     if coordinates == "tf_crop_and_resize":
         if roi is None or roi.size != 2 * len(axes):

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
-from typing import Any
+from math import inf, prod
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Array, Importing, Node, axes_of, refusal, schema_of
 from tapestry_plan.onnx.order import graphs_inside, made_in, needed_of, read_nodes, sort
-from tapestry_sets.limits import quote
+from tapestry_plan.onnx.replacing.lasting import Condition
+from tapestry_sets.limits import quote, tell_count
 
 BODY_DOMAIN = "tapestry.body"
 """The domain of a function of ONNX's own while its body is put in place of a call."""
@@ -286,24 +287,53 @@ class _Rounds:
                 f"{node.where}: its body has {has}; {inputs} inputs and at least {outputs} outputs are needed: export "
                 "the model again"
             )
+        self._size = max(1, len(self.body.node))
+        """Nodes of a round; one of no nodes takes its time too."""
         self._stored = {one.name: _fresh(f"{node.name}/{one.name}", at.taken) for one in self.body.initializer}
         for one in self.body.initializer:
             at.bind(self._stored[one.name], one)
         self.outputs: list[str] = []
         """What the body's outputs are called in the last round."""
 
+    def refuse_above(self, count: float) -> None:
+        """Raise UnsupportedOp where so many rounds stand for more nodes than may be added, before any of them is."""
+        most = self._at.unrolled.left // self._size
+        if count > most:
+            self._refuse(most)
+
+    def _refuse(self, number: int) -> NoReturn:
+        raise refusal(
+            self._node,
+            f"its rounds of {tell_count(self._size, 'node')} each, more than {number:,}, stand for more nodes than the "
+            f"{self._at.unrolled.most:,} that a model may unroll to; export it with fewer",
+        )
+
+    def refuse_endless(self, carried: Sequence[str], limit: float) -> None:
+        """Raise UnsupportedOp where a Loop of so many rounds at most is seen to have too many, before one is added."""
+        most = self._at.unrolled.left // self._size
+        if limit <= most:
+            return
+        first = [self._value_of(name) if name else None for name in carried]
+        if Condition(self.body, first, self._value_inside, self._at.opsets).lasts(most + 1):
+            self._refuse(most)
+
+    def _value_inside(self, name: str) -> Array | None:
+        """Of what the body stores, or reads from outside."""
+        return self._value_of(self._stored.get(name, name))
+
+    def _value_of(self, name: str) -> Array | None:
+        """The value of a tensor of the model, if it is one number that is known."""
+        value = self._at.value(name) if self._at.is_known(name) else None
+        return value if value is not None and value.size == 1 else None
+
     def add(self, number: int, given: Sequence[str]) -> Iterator[Node]:
         """The nodes of a round whose inputs have these names."""
         import onnx
 
         at, node = self._at, self._node
-        if at.unrolled.left < len(self.body.node):
-            raise refusal(
-                node,
-                f"its rounds, {number} so far, stand for more nodes than the {at.unrolled.most:,} that a model may "
-                "unroll to; export it with fewer",
-            )
-        at.unrolled.spend(len(self.body.node))
+        if at.unrolled.left < self._size:
+            self._refuse(number)
+        at.unrolled.spend(self._size)
         copy = onnx.GraphProto()
         copy.CopyFrom(self.body)
         inner = [value.name for value in copy.input]
@@ -341,8 +371,10 @@ def _loop(node: Node, at: Importing) -> Iterator[Node]:
     rounds = _Rounds(node, at, 2 + len(carried), 1 + len(carried))
     scans: list[list[str]] = [[] for _ in rounds.body.output[1 + len(carried) :]]
     goes_on = first is None or check_condition(node, node.inputs[1], first)
-    number = 0
-    while goes_on and (most is None or number < int(most.reshape(()))):
+    number, limit = 0, inf if most is None else int(most.reshape(()))
+    if goes_on:
+        rounds.refuse_endless(carried, limit)
+    while goes_on and number < limit:
         given = [rounds.value(np.array(number)), rounds.value(np.array(True)), *carried]
         yield from rounds.add(number, given)
         condition, *made = rounds.outputs
@@ -372,6 +404,7 @@ def _scan(node: Node, at: Importing) -> Iterator[Node]:
         raise ValueError(f"{node.where}: its scan inputs have the lengths {sorted(lengths)}; they need one length")
     (length,) = lengths
     scans: list[list[str]] = [[] for _ in range(made)]
+    rounds.refuse_above(length)
     for number in range(length):
         parts = []
         for name, axis, back in zip(scanned, axes, backward, strict=True):

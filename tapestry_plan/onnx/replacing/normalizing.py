@@ -81,7 +81,10 @@ class Folding:
         for name, array in zip(names, made, strict=True):
             at.bind_computed(norm, name, array)
         self._done.add(norm.outputs[0])
-        return replace(conv, inputs=(conv.inputs[0], *names), outputs=(norm.outputs[0],))
+        proto = type(conv.proto)()
+        proto.CopyFrom(conv.proto)
+        proto.input[:], proto.output[:] = (conv.inputs[0], *names), norm.outputs[:1]
+        return replace(conv, inputs=tuple(proto.input), outputs=tuple(proto.output), proto=proto)
 
 
 def fold_numbers(weight: Array, bias: Array | None, numbers: tuple[Array, ...], epsilon: float) -> tuple[Array, Array]:

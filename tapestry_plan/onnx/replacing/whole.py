@@ -1,5 +1,6 @@
 """Nodes that are refused, and have no body that could stand in their place: whole.
 
+results without cells ────────────────────────► known, whatever they are computed from
 results of known shapes, of numbers of NumPy ─► `ops.opaque`: whole on a device
 others ───────────────────────────────────────► refused, or between two stages
 """
@@ -7,7 +8,8 @@ others ────────────────────────�
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.inference import infer_model
+from tapestry_plan.onnx.inference import Way, infer_model
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
 from tapestry_sets.limits import quote
 
@@ -47,7 +49,8 @@ def _type_of(at: Importing, name: str) -> Any:
 def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True) -> None:
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
 
-    With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found.
+    With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
+    cells are known.
 
     Raises
     ------
@@ -57,19 +60,23 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
     NotOfGraphs
         Where it makes what no graph has.
     """
-    reads = reads_of(node)
-    inside = [name for name in reads if at.is_known(name) and not _is_operand(at.value(name))]
-    operands = [name for name in reads if name not in inside]
+    operands = _operands_of(at, node)
     if not operands:
         raise NotWhole(f"{node.where} reads nothing that a run is given")
-    model = model_of_node(
-        at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
-    )
-    inferred = _infer(at, node, model)
+    inferred = _infer_node(at, node)
     if declared and node.captured is not None:
         for value in inferred.graph.output:
             _take_declared(value, at.declared.get(value.name))
-    found = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    if _bind_if_empty(at, node, inferred, results):
+        return
+    kept = {}
+    for value, (shape, dtype) in zip(list(inferred.graph.output), results, strict=True):
+        if 0 in shape:
+            at.bind_computed(node, value.name, np.empty(shape, dtype))
+            inferred.graph.output.remove(value)
+        else:
+            kept[value.name] = shape, dtype
     text = ops.encode_model(inferred)
     kinds = f"{node.operator} of ONNX, run whole on one device"
     made = ops.add_op(
@@ -77,13 +84,57 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         *(at.tensor(name) for name in operands),
         name=node.name,
         model=text,
-        shapes=tuple(shape for shape, _ in found),
-        dtypes=tuple(dtype for _, dtype in found),
+        shapes=tuple(shape for shape, _ in kept.values()),
+        dtypes=tuple(dtype for _, dtype in kept.values()),
         why=f"{kinds}: {why}" if why else kinds,
     )
-    results = [made] if isinstance(made, Tensor) else list(made)
-    for name, result in zip(filter(None, node.outputs), results, strict=True):
+    for name, result in zip(kept, [made] if isinstance(made, Tensor) else made, strict=True):
         at.bind(name, result)
+
+
+def bind_without_cells(at: Importing, node: Node) -> bool:
+    """Bind the results of a node, if none has a cell, and tell whether that is so.
+
+    Raises
+    ------
+    NotRun
+        Where inference finds such results, but who runs nodes whole does not take operands of these shapes.
+    """
+    try:
+        inferred = _infer_node(at, node)
+        results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    except UnsupportedOp:
+        return False
+    return _bind_if_empty(at, node, inferred, results)
+
+
+def _bind_if_empty(at: Importing, node: Node, inferred: Any, results: Sequence[tuple[tuple[int, ...], str]]) -> bool:
+    if not all(0 in shape for shape, _ in results):
+        return False
+    read = sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
+    if read < tuning.INFERENCE_NBYTES // 2:  # else the process has no room for so many zeros
+        try:
+            infer_model(inferred, "run")
+        except ValueError as error:
+            raise NotRun(f"{node.where}: {error}") from None
+    for value, (shape, dtype) in zip(inferred.graph.output, results, strict=True):
+        at.bind_computed(node, value.name, np.empty(shape, dtype))
+    return True
+
+
+def _operands_of(at: Importing, node: Node) -> list[str]:
+    """What an operator that runs a node whole reads; other values are part of it."""
+    return [name for name in reads_of(node) if not at.is_known(name) or _is_operand(at.value(name))]
+
+
+def _infer_node(at: Importing, node: Node) -> Any:
+    """The model of a node, with the types of its outputs."""
+    operands = _operands_of(at, node)
+    inside = [name for name in reads_of(node) if name not in operands]
+    model = model_of_node(
+        at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
+    )
+    return _infer(at, node, model)
 
 
 def _infer(at: Importing, node: Node, model: Any) -> Any:
@@ -107,7 +158,7 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
             raise NotRun(f"{node.where}: {why}") from None
         return inferred
     try:
-        return infer_model(model, runtime=True)
+        return infer_model(model, "runtime")
     except ValueError as error:
         if inferred is None:
             raise NotRun(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
@@ -181,8 +232,6 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     if not is_number(dtype):
         label = TensorProto.DataType.Name(tensor.elem_type)
         raise NotOfGraphs(f"{where} has elements of type {label}, which are not numbers of NumPy")
-    if 0 in shape:
-        raise NotOfGraphs(f"{where} of shape {quote(shape)} has no cells")
     return shape, str(dtype.name)
 
 
@@ -207,12 +256,13 @@ def run_node(at: Importing, node: Node, given: Mapping[str, Any]) -> dict[str, A
 def _find_fault(node: Node, model: Any) -> str:
     """Why a process of its own does not take a model, by ONNX's inference or ONNX Runtime; empty where it does."""
     fault = ""
-    for way in (False, True)[bool(node.domain) :]:
+    ways: tuple[Way, ...] = ("onnx", "runtime")
+    for way in ways[bool(node.domain) :]:
         try:
-            infer_model(model, runtime=way)
+            infer_model(model, way)
             return ""
         except ValueError as error:
-            fault = f"; ONNX Runtime does not take it: {error}" if way else ""
+            fault = f"; ONNX Runtime does not take it: {error}" if way == "runtime" else ""
     return fault
 
 

@@ -183,8 +183,10 @@ def guards_first(piece: Piece, grids: list[Grid]) -> tuple[Piece, list[Grid]]:
     pieces, and those whose guards stand in front, stay as they are.
     """
     steps = piece.map.steps
+    if not any(g.prefix for g in piece.guards) or any(not isinstance(s, AffineMap) for s in steps):
+        return piece, grids
     hull = grid_hull(grids)
-    if hull is None or not any(g.prefix for g in piece.guards) or any(not isinstance(s, AffineMap) for s in steps):
+    if hull is None:
         return piece, grids
     held = piece_domain(piece, hull).members
     parts = [part for region in held for grid in grids for part in restrict(grid, region)]
@@ -257,10 +259,12 @@ def restrict(grid: Grid, region: Region) -> list[Grid]:
         assert hull is not None
         frame = hull.hull(Box(region.start, region.shape))
         return grids_of(regions_of([grid], frame) & regions_of(grids_of(region), frame))
-    bounds = region.bounds()
-    if bounds is None:
-        return []
-    axes = [clip_progression(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
+    axes = []
+    for p, span in zip(grid, region.spans, strict=True):
+        inside = clip_progression(p, *span) if span else []
+        if not inside:
+            return []  # one of many tensors that are joined along an axis: most are missed on it
+        axes.append(inside)
     return list(product(*axes))
 
 
@@ -386,7 +390,7 @@ def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
     hull = grid_hull(inside)
     if hull is None:
         return []
-    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), hull, box)
 
 
 def _look_back(step: Lookup, grid: Grid, box: Box) -> Iterable[Grid]:
@@ -403,9 +407,16 @@ def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
     return product(*[clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)])
 
 
-def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
-    """As `_pull`, listing the values of a short axis where the points are not a product."""
-    used = _find_slanted(projection.map, inside, box)
+def _pull_affine(projection: IndexProjection, inside: DisjointRegions, around: Box, box: Box) -> list[Grid]:
+    """As `_pull`, listing the values of a short axis where the points are not a product.
+
+    Of these values most come nowhere near the box around what is asked for, where that is small: they are passed over.
+    """
+    hull = find_hull_after(projection.map, box)
+    sides = zip(hull.start, hull.shape, around.start, around.shape, strict=True)
+    if any(low >= first + n or first >= low + many for low, many, first, n in sides):
+        return []
+    used = _find_slanted(projection.map, inside, hull, box)
     if not used:
         found = projection.preimage(inside, box)
         if isinstance(found, DisjointRegions):
@@ -421,13 +432,12 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
     grids = []
     for x in range(box.start[axis], box.stop[axis]):
         slab = Box(put_extents(box.start, axis, x), put_extents(box.shape, axis, 1))
-        grids += _pull_affine(projection, inside, slab)
+        grids += _pull_affine(projection, inside, around, slab)
     return grids
 
 
-def _find_slanted(m: AffineMap, inside: DisjointRegions, box: Box) -> set[int]:
+def _find_slanted(m: AffineMap, inside: DisjointRegions, hull: Box, box: Box) -> set[int]:
     """The axes of a row of several that vary in a box, where it is not within regions anyway; none if there is none."""
-    hull = find_hull_after(m, box)
     for k, row in enumerate(m.terms()):
         varying = {j for j, _ in row if box.shape[j] > 1}
         low, high = hull.start[k], hull.stop[k]

@@ -21,6 +21,7 @@ from tapestry_exec import Checkpoints, DaskBackend, Fault, StepFailed, deploy, r
 from tapestry_exec.run import tuning
 from tapestry_plan import ShardPlan
 from tapestry_plan.ir import BUILTIN_OPS
+from tests.exec.dask.clusters import keep_away, put_another
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_process_checkpoints import Later
 from tests.exec.processes.test_processes import wait_until
@@ -56,6 +57,8 @@ def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Pa
         for kind, fault in zip(KINDS, found.faults, strict=True):
             assert ("too hot" if kind == "raising" else "is gone") in fault.error
             assert_told(p, fault, kind == "raising")
+        for kind, verb in (("sending", "send"), ("receiving", "recv")):  # it was in the call
+            assert verb in (tmp_path / str(k) / f"died {kind}").read_text().split()
 
 
 def assert_told(p: ShardPlan, fault: Fault, is_whole: bool) -> None:
@@ -161,31 +164,29 @@ def test_a_worker_that_is_stopped(goes_on: bool, rounds: int, client: Any, tmp_p
         assert ["was silent for 2 s" in fault.error for fault in found.faults] == [True] * (not goes_on)
 
 
-def test_a_worker_that_joins_late(client: Any, tmp_path: Path) -> None:
+def test_a_worker_that_joins_late(rounds: int, client: Any, tmp_path: Path) -> None:
     """Where too few are left after a fault, all wait for another one, which takes the place of the one that is gone."""
     p, inputs = made(4)
-    wait_for_four(client)
-    before, cluster = set(list_pids(client)), client.cluster
+    for k in range(rounds):
+        (tmp_path / str(k)).mkdir()
+        wait_for_four(client)
+        before, cluster = set(list_pids(client)), client.cluster
 
-    def join() -> None:
-        wait_until((tmp_path / "0").exists)
-        wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) < 4)
-        cluster.scale(len(cluster.workers) + 1)
+        def join(name: str, cluster: Any = cluster, flag: Path = tmp_path / str(k) / "0") -> None:
+            wait_until(flag.exists)
+            wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) < 4)
+            put_another(cluster, name)
 
-    async def stay_away() -> None:
-        """In place of starting a worker again."""
-
-    joining = threading.Thread(target=join)
-    with deploy(p, backend=DaskBackend(client), ops=as_relu(Sabotage(("computing",), str(tmp_path)))) as placed:
-        session: Any = placed._session
-        (lost,) = [nanny for nanny in cluster.workers.values() if nanny.worker_address == session.workers[0]]
-        lost.instantiate = stay_away
-        joining.start()
-        found = placed.run(inputs)
-        joining.join()
-        taken = set(session.workers.values())
-    assert found.outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
-    assert len(found.faults) == 1 and len(taken - before) == 1 and len(taken) == 4
+        sabotage = as_relu(Sabotage(("computing",), str(tmp_path / str(k))))
+        with deploy(p, backend=DaskBackend(client), ops=sabotage) as placed:
+            session: Any = placed._session
+            joining = threading.Thread(target=join, args=(keep_away(cluster, session.workers[0]),))
+            joining.start()
+            found = placed.run(inputs)
+            joining.join()
+            taken = set(session.workers.values())
+        assert found.outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+        assert len(found.faults) == 1 and len(taken - before) == 1 and len(taken) == 4
 
 
 def test_the_last_generation_names_step_device_and_generation(client: Any) -> None:
@@ -196,8 +197,8 @@ def test_the_last_generation_names_step_device_and_generation(client: Any) -> No
         run(p, inputs, backend=DaskBackend(client), ops=as_relu(Sabotage(("raising",), "")))
 
 
-def test_own_workers_end_where_one_never_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are started on this machine, run, and are killed."""
+def test_own_workers_end_where_one_never_returns(rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are started on this machine, run, and are killed; and all begin again, if they may."""
     p, inputs = made(2)
     before = list_children()
     with deploy(p, backend=DaskBackend(retries=0), ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
@@ -209,6 +210,13 @@ def test_own_workers_end_where_one_never_returns(tmp_path: Path, monkeypatch: py
             placed.run(inputs)
     wait_until(lambda: list_children() <= before)
     assert list_children() <= before
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 10.0)
+    for k in range(rounds - 1):
+        (tmp_path / f"marks{k}").mkdir()
+        sabotage = as_relu(Sabotage(("never",), str(tmp_path / f"marks{k}")))
+        found = run(p, inputs, backend=DaskBackend(retries=1), ops=sabotage)
+        assert_same(found, run(p, inputs, backend="serial"))
+        assert ["device 0 came no further for 10 s" in fault.error for fault in found.faults] == [True]
 
 
 def list_children() -> set[int]:
@@ -225,22 +233,23 @@ def list_children() -> set[int]:
     return found
 
 
-def test_a_network_that_is_cut_for_a_while(tmp_path: Path) -> None:
+def test_a_network_that_is_cut_for_a_while(rounds: int, tmp_path: Path) -> None:
     """TCP sends again what a short cut lost; where it takes longer than anyone waits, all begin again elsewhere."""
     unshare = ["unshare", "--net"]
     allowed = shutil.which("ip") and shutil.which("nsenter") and shutil.which("unshare")
     if not allowed or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("network namespaces are not allowed here")
-    command = [*unshare, sys.executable, "-m", "tests.exec.dask.cut_network", str(tmp_path)]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
-    short, long, whole = map(json.loads, done.stdout.splitlines())
-    assert short["same"] and whole["same"] and not short["faults"] and not whole["faults"]
-    assert long["same"] and len(long["faults"]) == 1 and "was silent for 8 s" in long["faults"][0]
+    for k in range(rounds):
+        (tmp_path / str(k)).mkdir()
+        command = [*unshare, sys.executable, "-m", "tests.exec.dask.cut_network", str(tmp_path / str(k))]
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+        short, long, whole = map(json.loads, done.stdout.splitlines())
+        assert short["same"] and whole["same"] and not short["faults"] and not whole["faults"]
+        assert long["same"] and len(long["faults"]) == 1 and "was silent for 8 s" in long["faults"][0]
 
 
-def test_devices_end_when_the_caller_is_killed(client: Any, tmp_path: Path) -> None:
+def test_devices_end_when_the_caller_is_killed(rounds: int, client: Any, tmp_path: Path) -> None:
     """Their workers are free for a client that comes after him."""
-    wait_for_four(client)
     program = tmp_path / "caller.py"
     program.write_text(
         "import sys\n"
@@ -253,10 +262,12 @@ def test_devices_end_when_the_caller_is_killed(client: Any, tmp_path: Path) -> N
         "    print('ran', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as caller:
-        assert caller.stdout is not None and caller.stdout.readline() == "ran\n"
-        caller.kill()
-    p, inputs = made(4)
-    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+    for _ in range(rounds):
+        wait_for_four(client)
+        with subprocess.Popen(
+            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as caller:
+            assert caller.stdout is not None and caller.stdout.readline() == "ran\n"
+            caller.kill()
+        p, inputs = made(4)
+        assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))

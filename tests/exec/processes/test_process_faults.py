@@ -18,6 +18,7 @@ from tapestry_exec import ProcessBackend, StepFailed, deploy, run
 from tapestry_exec.run import tuning
 from tapestry_plan import Mesh, plan
 from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.steps import Copy
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_processes import of_mine, wait_until
 from tests.exec.run.test_deploy import training_step
@@ -52,6 +53,11 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
             mine = {k: one for k, one in find_sent(p, 0, fault.step).items() if one.source == 0}
             assert fault.nbytes_sent[0] == sum_by_device(p, mine)[0] and mine.keys() <= fault.nbytes_by_step.keys()
             assert sum(fault.nbytes_by_step.values()) == sum(sent or 0 for sent in fault.nbytes_sent)
+            step = p.steps[fault.step]
+            if kind in ("sending", "receiving"):  # it was in the call, at a copy of its own
+                assert isinstance(step, Copy)
+                assert p.buffers[step.src if kind == "sending" else step.dst].device == 0
+                assert kind[:4].replace("rece", "recv") in (tmp_path / str(k) / f"died {kind}").read_text().split()
 
 
 def test_what_was_sent_is_told_by_step(tmp_path: Path) -> None:
@@ -115,12 +121,92 @@ def test_a_process_that_is_stopped(goes_on: bool, rounds: int, tmp_path: Path) -
     assert [fault.device for fault in found.faults] == [0] * (0 if goes_on else rounds)
 
 
-def test_one_that_never_returns_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_stopped_with_all_others_is_ended(tmp_path: Path) -> None:
+    """Nobody but the caller can tell: he keeps his patience with the server, too, and all begin again."""
     p, inputs = made(2)
+    backend = ProcessBackend(retries=1, patience=1, processes=2)
+
+    def stop() -> None:
+        wait_until((tmp_path / "0").exists)
+        for process in sorted(of_mine()):  # the server first, so that it tells of none
+            os.kill(process, signal.SIGSTOP)
+
+    stopping = threading.Thread(target=stop)
+    with deploy(p, backend=backend, ops=as_relu(Sabotage(("waiting",), str(tmp_path)))) as placed:
+        stopping.start()
+        begin = time.monotonic()
+        found = placed.run(inputs)
+        took = time.monotonic() - begin
+        stopping.join()
+    wanted = run(p, inputs, backend="serial")
+    assert found.outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+    assert found.nbytes_by_link == wanted.nbytes_by_link
+    (fault,) = found.faults
+    assert fault.device is None and "the server of the devices' processes was stopped for 1 s" in fault.error
+    assert took < 60, "not as long as a device may take that goes on"
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["alone", "and a device is dead"])
+def test_a_server_that_is_stopped_alone(is_dead: bool) -> None:
+    """A run needs it for nothing, and it is no reason to wait at the end; of who is dead nobody tells then."""
+    p, inputs = made(2)
+    with deploy(p, backend=ProcessBackend(retries=1, patience=1, processes=2)) as placed:
+        wanted = placed.run(inputs)
+        session: Any = placed._session
+        server, *devices = sorted(of_mine())
+        assert server == session.server.pid
+        os.kill(server, signal.SIGSTOP)
+        if is_dead:
+            os.kill(devices[0], signal.SIGKILL)
+        found = placed.run(inputs)
+        assert_same(found, wanted)
+        assert ["was stopped for 1 s" in fault.error for fault in found.faults] == [True] * is_dead
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 4, "it has 5 s where it may end by itself"
+
+
+def test_one_that_never_returns_is_ended(rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all begin again, if they may."""
+    p, inputs = made(2)
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.5)
     with deploy(p, backend="processes", ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
-        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.5)
         with pytest.raises(StepFailed, match=r"device 0 came no further for 0.5 s at step \d+ \(compute 'act' on dev"):
             placed.run(inputs)
+        assert_same(placed.run(inputs), placed.run(inputs))
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 5.0)
+    wanted = run(p, inputs, backend="serial")
+    for k in range(rounds):
+        (tmp_path / f"marks{k}").mkdir()
+        backend = ProcessBackend(retries=1, processes=2)
+        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(("never",), str(tmp_path / f"marks{k}"))))
+        assert_same(found, wanted)
+        assert ["device 0 came no further for 5 s" in fault.error for fault in found.faults] == [True]
+
+
+def test_a_process_that_is_there_late_is_waited_for(rounds: int) -> None:
+    """It is stopped as soon as it is forked, and goes on when the others have long been ready."""
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial")
+    stopped = list[int]()
+
+    def hold() -> None:
+        wait_until(lambda: len(of_mine()) == 4)
+        late = max(of_mine())
+        os.kill(late, signal.SIGSTOP)
+        stopped.append(late)
+        time.sleep(0.5)
+        os.kill(late, signal.SIGCONT)
+
+    for k in range(rounds):
+        holding = threading.Thread(target=hold)
+        holding.start()
+        try:
+            found = run(p, inputs, backend=ProcessBackend(retries=1, patience=20, processes=3))
+        finally:
+            holding.join()
+        assert_same(found, wanted)
+        assert not found.faults and len(stopped) == k + 1
+        wait_until(lambda: not of_mine())
 
 
 def test_state_that_is_lost_is_asked_for() -> None:

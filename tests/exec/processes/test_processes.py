@@ -293,7 +293,7 @@ def test_ctrl_c_ends_the_processes() -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_processes_end_when_the_caller_is_killed(how: signal.Signals, tmp_path: Path) -> None:
+def test_processes_end_when_the_caller_is_killed(how: signal.Signals, rounds: int, tmp_path: Path) -> None:
     """As its blocks take a minute, they are killed amid them."""
     program = tmp_path / "caller.py"
     program.write_text(
@@ -307,16 +307,21 @@ def test_processes_end_when_the_caller_is_killed(how: signal.Signals, tmp_path: 
         "run(p, inputs, backend='processes', ops=as_relu(sleep_long))\n"
     )
     before = set(list_processes())
-    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as caller:
-        assert caller.stdout is not None and caller.stdout.readline() == "begun\n"
-        stop = time.monotonic() + 30
-        while len(set(list_processes()) - before) < 3 and time.monotonic() < stop:
-            time.sleep(0.05)
-        assert len(set(list_processes()) - before) >= 3
-        time.sleep(0.3)
-        caller.send_signal(how)
-    wait_until(lambda: not set(list_processes()) - before)
-    assert not set(list_processes()) - before
+
+    def list_new() -> set[int]:
+        return set(list_processes()) - before
+
+    for _ in range(rounds):
+        with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as caller:
+            assert caller.stdout is not None and caller.stdout.readline() == "begun\n"
+            stop = time.monotonic() + 30
+            while len(list_new()) < 3 and time.monotonic() < stop:
+                time.sleep(0.05)
+            assert len(list_new()) >= 3
+            time.sleep(0.3)
+            caller.send_signal(how)
+        wait_until(lambda: not list_new())
+        assert not list_new()
 
 
 def test_operators_that_cannot_be_told_are_refused_before_anything_starts() -> None:

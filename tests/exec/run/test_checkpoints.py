@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.run import tuning
 from tapestry_exec.run.alike import find_versions
 from tapestry_exec.run.checkpoints import saving
-from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, sum_bytes
+from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, map_cells, sum_bytes
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import spill
@@ -93,7 +94,7 @@ def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
     """A tensor whose boxes are a grid is one array; what is on no grid, or there twice, has an array of its own.
 
-    Small buffers of a device are the cells of a row, a chunk.
+    Small buffers of a device are the cells of a row, a chunk; where there are no others, the rows are all there is.
     """
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     g = Graph()
@@ -106,24 +107,54 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
     for name, chunks in (("act", (2, 6)), ("next", (8, 2)), ("last", None)):
         run(p, {"x": x_values}, checkpoints=Checkpoints(tmp_path, after=[name]))
         found = open_checkpoint(tmp_path)
-        group = zarr.open_group(found.path, mode="r")
+        top = zarr.open(found.path, mode="r")
+        files = [name for _, _, names in os.walk(found.path) for name in names if name != "zarr.json"]
+        assert len(files) == 4, "each device writes a file"
         read = np.full(values[name].shape, np.nan, np.float32)
         for one in found.manifest.buffers:
-            array = group[one.file.rpartition("/")[0]]
             box = tuple(slice(a, a + n) for a, n in zip(one.start, one.shape, strict=True))
             if is_large:
+                array = top[one.file.rpartition("/")[0]]
                 read[box] = array[box] if one.file.startswith("tensors") else array[...]
             else:
-                read[box] = array[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
+                read[box] = top[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
         assert read.tobytes() == values[name].tobytes()
-        rows = group["devices"]
-        assert rows.chunks == (1, rows.shape[1]) and rows.shape[0] == 4, "each device writes a chunk"
         if not is_large:
-            assert sorted(group.array_keys()) == ["devices"] and not list(group.group_keys())
+            assert top.chunks == (1, top.shape[1]) and top.shape[0] == 4
             continue
-        whole = [array for _, array in group["tensors"].arrays()] if "tensors" in group else []
+        whole = [array for _, array in top["tensors"].arrays()] if "tensors" in top else []
         assert [array.chunks for array in whole] == ([] if chunks is None else [chunks])
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
+
+
+@pytest.mark.parametrize("nbytes", [1, 16, 64, 256, 512, 1024])
+def test_small_and_large_buffers_beside_each_other(
+    nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices that have rows, files, or both: Zarr reads what was saved, and nothing else is there."""
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", nbytes)
+    p, inputs = made(4)
+    for number in range(check_every_stage(p, inputs, tmp_path)):
+        found = open_checkpoint(tmp_path / str(number))
+        top, rows, files = zarr.open(found.path, mode="r"), None, set[str]()
+        for one in found.manifest.buffers:
+            folder, cells = one.file.rpartition("/")[0], map_cells(Path(found.path), one)
+            array = top[folder] if folder else top
+            if one.nbytes < nbytes:
+                rows = array
+                assert one.file.endswith(f"c.{one.device}.0")
+                read = array[one.device, one.at : one.at + one.nbytes]
+            else:
+                chunk = [int(n) for n in one.file.rpartition("/")[2].split(".")[1:]]
+                read = array[tuple(slice(k * n, (k + 1) * n) for k, n in zip(chunk, array.chunks, strict=True))]
+            assert read.tobytes() == cells.tobytes()
+            files.add(one.file)
+        there = [
+            Path(folder, name) for folder, _, names in os.walk(found.path) for name in names if name != "zarr.json"
+        ]
+        assert {str(path.relative_to(found.path)) for path in there if path.stat().st_size} >= files
+        assert rows is None or len(there) <= len(files) + rows.shape[0]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64"])
@@ -393,8 +424,8 @@ def flip(path: Path, at: int) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path, int], object], str]] = {
     "flipped": (flip, "has other bytes than were written"),
-    "short": (lambda path, _: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and \d+ were written"),
-    "long": (lambda path, _: path.write_bytes(path.read_bytes() + b"\0"), r"has \d+ bytes, and \d+ were written"),
+    "short": (lambda path, _: path.write_bytes(path.read_bytes()[:-1]), r"has [\d,]+ bytes, and [\d,]+ were written"),
+    "long": (lambda path, _: path.write_bytes(path.read_bytes() + b"\0"), r"has [\d,]+ bytes, and [\d,]+ were written"),
     "zeros": (lambda path, _: path.write_bytes(bytes(path.stat().st_size)), "has other bytes than were written"),
     "missing": (lambda path, _: path.unlink(), "cannot be read"),
 }
@@ -407,10 +438,39 @@ def test_damage_is_named_before_the_first_step(kind: str, is_large: bool, tmp_pa
     found = open_checkpoint(tmp_path)
     do, told = DAMAGES[kind]
     last = found.manifest.buffers[-1]
-    assert is_large == (not last.file.startswith("devices/"))
+    assert is_large == (not last.file.startswith("c."))
     do(Path(found.path) / last.file, last.at + last.nbytes // 2)
     with pytest.raises(ValueError, match=rf"checkpoint '.*' is damaged: .*{told}.*resume from another one"):
         run(p, inputs, resume=tmp_path, ops=as_relu(raise_first))
+
+
+@pytest.mark.parametrize("is_spread", [False, True], ids=["rows", "all kinds"])
+def test_damage_to_what_tells_zarr_of_the_bytes_is_named(
+    is_spread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each description, each damage: nothing here reads them, but others would read other values."""
+    if is_spread:
+        monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", 400)
+    p, inputs = made(3)
+    run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act"]))
+    wanted = run(p, inputs, resume=tmp_path).outputs["y"].tobytes()
+    files = sorted(Path(open_checkpoint(tmp_path).path).rglob("zarr.json"))
+    assert len(files) > 3 if is_spread else len(files) == 1
+    for file in files:
+        whole = file.read_bytes()
+        shape = whole.index(b'"zarr_format":3') + len('"zarr_format":')
+        for damaged in (
+            *(
+                whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+                for at in (0, len(whole) // 2, len(whole) - 1, shape)
+            ),
+            *(whole[: len(whole) // 2], b"", whole + b"x", whole + b" ", None),
+        ):
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has (no|another) zarr.json)"):
+                run(p, inputs, resume=tmp_path)
+            file.write_bytes(whole)
+    assert run(p, inputs, resume=tmp_path).outputs["y"].tobytes() == wanted
 
 
 @pytest.mark.parametrize("kind", ["edited", "no json", "missing", "older", "another group"])
@@ -435,14 +495,16 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_what_was_begun_and_never_finished_is_not_taken(tmp_path: Path) -> None:
-    """A run that fails while its devices save leaves nothing that is valid; the next run takes it away."""
+    """A run that fails while its devices save leaves nothing; what one leaves that is killed the next takes away."""
     p, inputs = chain()
+    begun = list[Path]()
 
     class FullDisk(NumpyDevice):
         """The second device finds the disk full."""
 
         def show(self, buffer: Any) -> Any:
-            if list_begun(tmp_path):
+            if found := list_begun(tmp_path):
+                begun.extend(path for *_, path in found)
                 raise OSError(28, "No space left on device")
             return super().show(buffer)
 
@@ -450,13 +512,73 @@ def test_what_was_begun_and_never_finished_is_not_taken(tmp_path: Path) -> None:
         def make_device(self, nbytes: int) -> NumpyDevice:
             return FullDisk(aligned_bytes(nbytes))
 
-    with pytest.raises(RuntimeError, match=r"failed: OSError: \[Errno 28\] No space left on device"):
+    told = (
+        r"failed: OSError: \[Errno 28\] the checkpoint behind 'act2' cannot be written to the folder '.*' \(No space "
+    )
+    with pytest.raises(RuntimeError, match=told + r"left on device\); make room there, or give Checkpoints another"):
         run(p, inputs, backend=Full(), checkpoints=Checkpoints(tmp_path, after=["act2"]))
-    assert list_begun(tmp_path) and not list_finished(tmp_path)
+    assert begun and not list(tmp_path.iterdir())
+    begun[0].mkdir()
+    (begun[0] / "c.0.0.part").write_bytes(b"half")
     with pytest.raises(ValueError, match="was begun and never finished: the run ended before; run again"):
         run(p, inputs, resume=tmp_path)
     run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act2"]))
     assert not list_begun(tmp_path) and len(list_finished(tmp_path)) == 1
+
+
+FULL = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from tapestry_exec import Checkpoints, StepFailed, run
+from tapestry_plan import Graph, Mesh, ops, plan
+from tests.ways_of_running import Threads
+there = sys.argv[1]
+g = Graph()
+g.output(ops.tanh(ops.relu(g.input("x", (256, 256)), name="act"), name="last"), "y")
+p, x = plan(g, Mesh(2), fuse=False), np.ones((256, 256), np.float32)
+for way in ("serial", Threads(), "processes"):
+    try:
+        run(p, {"x": x}, backend=way, checkpoints=Checkpoints(there, after=["act"]))
+    except StepFailed as error:
+        print(error, os.listdir(there), sep=" | ")
+Path(there, "full").write_bytes(bytes(60 * 1024))  # nearly: an empty file finds room
+for name in range(99):
+    try:
+        with open(f"{there}/{name}", "wb") as file:
+            file.write(bytes(4096))
+    except OSError:
+        break
+try:
+    run(p, {"x": x}, checkpoints=Checkpoints(there, after=["act"]))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_there(tmp_path: Path) -> None:
+    """With a disk of 64 KiB, where each of two devices has 128 to save."""
+    mount = f'mount -t tmpfs -o size=64k none "{tmp_path}" && exec "$@"'
+    unshare = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("mount namespaces are not allowed here")
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", FULL, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    *runs, last = done.stdout.splitlines()
+    assert len(runs) == 3
+    for line in runs:
+        assert f"the checkpoint behind 'act' cannot be written to the folder '{tmp_path}' (No space left on dev" in line
+        assert line.endswith("); make room there, or give Checkpoints another folder | []")
+    assert last == (
+        f"checkpoints: the folder '{tmp_path}' cannot be written to (No space left on device); make room there, or "
+        "choose another one"
+    )
 
 
 @pytest.mark.parametrize(

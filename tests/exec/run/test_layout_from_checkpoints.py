@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Iterable
 from itertools import combinations, pairwise
@@ -15,10 +16,14 @@ from hypothesis import strategies as st
 
 from tapestry_exec import Checkpoint, Checkpoints, deploy, evaluate, open_checkpoint, run
 from tapestry_exec.run.checkpoints.finished import SavedTensor
-from tapestry_exec.run.checkpoints.folders import Manifest, SavedBuffer
+from tapestry_exec.run.checkpoints.folders import Manifest, SavedBuffer, map_cells
 from tapestry_exec.run.checkpoints.lost import place_left
 from tapestry_plan import Graph, Link, Mesh, Placed, ShardPlan, ops, plan
 from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.exec.run.test_made_in_place import WORDS
+from tests.exec.run.test_same_bits import of_floats
+from tests.exec.run.test_side_by_side import made
 
 CARRY = {"new_w": "w"}
 W = np.random.default_rng(0).standard_normal((16, 6), np.float32)
@@ -44,6 +49,87 @@ def list_cells(boxes: Iterable[Any]) -> set[tuple[int, ...]]:
 
 
 ROWS = {"w": {0: 4}}
+
+
+def check_cells(p: ShardPlan, inputs: dict[str, Any], folder: Path) -> int:
+    """Hold the cells of each complete block, behind each stage, against a run of one device; how many lie in others."""
+    guests = 0
+    for number, stage in enumerate(p.stages):
+        there = folder / str(number)
+        run(p, inputs, backend="serial", checkpoints=Checkpoints(there, after=[stage.node]))
+        found = open_checkpoint(there)
+        shapes = found.manifest.shapes
+        every = [one for one in found.manifest.buffers if one.is_full and one.tensor in shapes]
+        guests += len(found.manifest.guests)
+        every += found.manifest.guests
+        wanted = evaluate(p.graph, inputs, outputs={one.tensor for one in every})
+        for one in every:
+            boxes = [(a, min(a + n, m)) for a, n, m in zip(one.start, one.shape, shapes[one.tensor], strict=True)]
+            cells = map_cells(Path(found.path), one)[tuple(slice(max(-a, 0), b - a) for a, b in boxes)]
+            np.testing.assert_allclose(
+                cells, wanted[one.tensor][tuple(slice(max(a, 0), b) for a, b in boxes)], 1e-4, 1e-5, err_msg=one.tensor
+            )
+    return guests
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_blocks_that_lie_within_others_are_read(word: str, tmp_path: Path) -> None:
+    """Of concatenated, padded and interleaved tensors: rows by turns, and columns with others between them."""
+    (a, b), layout = WORDS[word], np.random.default_rng(0)
+    g = Graph()
+    x, y = (ops.tanh(g.input(name, a), name=f"t{name}") for name in "xy")
+    z = b(x, y)
+    g.output(ops.relu(z, name="both"), "z")
+    p = plan(g, Mesh(2), fuse=False)
+    assert check_cells(p, {name: layout.standard_normal(a).astype(np.float32) for name in "xy"}, tmp_path) > 0
+
+
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(4, 80, 4))])
+def test_blocks_of_plans_of_every_kind_are_read(begin: int, tmp_path: Path) -> None:
+    for seed in range(begin, begin + 4):
+        rng = random.Random(seed)
+        g = make_graph(rng)
+        p, _ = make_plan(g, rng)
+        check_cells(p, of_floats(g, seed), tmp_path / str(seed))
+
+
+def test_halves_that_wait_for_others_are_read_and_planned_with(tmp_path: Path) -> None:
+    """Each device's rows lie in the block that it reads next, whose other rows another one is still to send."""
+
+    def network(is_rest: bool) -> Graph:
+        g = Graph()
+        w = g.constant("w", np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32))
+        act = g.input("act", (37, 24)) if is_rest else None
+        if act is None:
+            act = ops.relu(ops.matmul(g.input("x", (37, 24)), w, name="one"), name="act")
+        g.output(ops.softmax(ops.tanh(ops.matmul(act, w, name="two"), name="last"), axis=0), "y")
+        return g
+
+    p = plan(network(False), Mesh(4), fix={"one": {"m": 4}, "act": {"i0": 4}})
+    x = np.random.default_rng(1).standard_normal((37, 24)).astype(np.float32)
+    wanted = run(p, {"x": x}, backend="serial", checkpoints=Checkpoints(tmp_path, after=["act"])).outputs["y"]
+    found = open_checkpoint(tmp_path)
+    assert not any(one.is_full for one in found.manifest.buffers), "none has all rows of its box"
+    for left in ([0, 1, 2, 3], [0, 1, 3], [3, 0], [1]):
+        rest = plan(network(True), Mesh(len(left)), layout=found.layout(["act"], devices=left))
+        result = run(rest, {"act": found.read("act")}, backend="serial")
+        np.testing.assert_allclose(result.outputs["y"], wanted, 1e-5)
+        lost = 4 * sum(24 * (10 if d == 0 else 9) for d in range(4) if d not in left)
+        assert sum(found.count_read(rest, ["act"], left)) >= lost
+
+
+def test_what_is_there_in_part_is_told(tmp_path: Path) -> None:
+    """Sums that are still to be added up are no cells of their tensor, and that they are there is said."""
+    p, inputs = made(2)
+    run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["one"]))
+    found = open_checkpoint(tmp_path)
+    assert {one.tensor for one in found.manifest.buffers if one.part >= 0} == {"one"}
+    told = (
+        r"has [\d,]+ B of 'one' in blocks that are still to be added up behind 'one'; save behind another stage, or res"
+    )
+    for ask in (found.read, lambda name: found.layout([name])):
+        with pytest.raises(ValueError, match=told):
+            ask("one")
 
 
 @pytest.mark.parametrize("lost", [(), (2,), (0,), (3,), (1, 2), (0, 1, 3)])

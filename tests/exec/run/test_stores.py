@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tapestry_exec import deploy, evaluate, run
+from tapestry_exec import StepFailed, deploy, evaluate, run
 from tapestry_exec.run.stores import Source, find_source, find_targets, list_slices
 from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
@@ -277,6 +277,26 @@ def test_wrong_arrays_are_named_before_the_first_step(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=told):
             run(p, fine, outputs=outputs, ops=as_relu(raise_first))
+
+
+@pytest.mark.parametrize("way", ["serial", "processes", "deployed"])
+@pytest.mark.parametrize("chunk", [(10, 6), (4, 24)])
+def test_a_damaged_chunk_is_named_with_its_store(way: str, chunk: tuple[int, int], tmp_path: Path) -> None:
+    """Zarr and its codec say neither; the chunks that are whole are not blamed."""
+    p, inputs = viewed()
+    x = store(tmp_path, "x", inputs["x"], chunk)
+    key = f"c/{20 // chunk[0]}/{6 // chunk[1]}"
+    (tmp_path / "x" / key).write_bytes(b"no frame of zstd")
+    told = rf"step \d+ .* failed: OSError: Zarr's array 'file://{tmp_path}/x': its chunk '{key}' cannot be read \(.*"
+    feeds = {**inputs, "x": x}
+    with pytest.raises(
+        StepFailed, match=told + r"\); it is damaged, .*: write it again, or give the values in another array"
+    ):
+        if way == "deployed":
+            with deploy(p, backend="serial") as placed:
+                placed.run(feeds)
+        else:
+            run(p, feeds, backend=way)
 
 
 @pytest.mark.parametrize("way", ["serial", "processes", "deployed"])

@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from tapestry_exec import evaluate, run
+from tapestry_exec import evaluate, run, run_stages
 from tapestry_plan import Mesh, UnsupportedOp, plan
-from tapestry_plan.onnx import IMPORTERS, load_onnx, tuning
+from tapestry_plan.onnx import IMPORTERS, StagedModel, load_onnx, tuning
+from tapestry_plan.onnx.replacing.bodies import _Rounds
 from tests.node_cases import SLOW_MODULES, as_array, load_cases
 from tests.onnx_cases import NodeCase, floats, i64, ints, two
 from tests.onnx_models import model_of, ort, random
@@ -124,7 +125,10 @@ def test_loops_are_unrolled(trips: int | None, stop_at: int, rounds: int) -> Non
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (loop_model(100_000, 10**6), "'rounds' .Loop.: its rounds, 20 so far, stand for more nodes than the 80 that"),
+        (
+            loop_model(100_000, 10**6),
+            "'rounds' .Loop.: its rounds of 4 nodes each, more than 20, stand for more nodes than the 80 that",
+        ),
         (loop_model(0), "'rounds' .Loop.: its output 'all' has no cells, since it has no rounds"),
     ],
 )
@@ -132,6 +136,60 @@ def test_loops_that_are_refused(made: Any, says: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tuning, "MAX_INLINED_NODES", 64)
     with pytest.raises(UnsupportedOp, match=says):
         load_onnx(made)
+
+
+GOES_ON = {
+    "as it was given": "on = Identity (go) on_ = Identity (on) now = Add (n, one)",
+    "as it was given, at once": "now = Add (n, one)",
+    "always": "on_ = Constant <value = bool {1}> () now = Add (n, one)",
+    "by a stored truth": "on_ = Identity (true) now = Add (n, one)",
+    "by the number of the round": "on_ = Less (i, last) now = Add (n, one)",
+    "by a number that it carries": "now = Add (n, one) t = Mul (now, one) on_ = Less (t, last)",
+}
+"""How a Loop's body makes its condition, and counts."""
+
+
+def long_loop(way: str, last: int, *, scans: bool = False) -> Any:
+    """A Loop of 100,000 rounds at most, which goes on while some number is below `last`."""
+    condition = "go" if way == "as it was given, at once" else "on_"
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> agraph (float[3] x) => (float[3] y{", float[k, 3] z" * scans})
+        <int64 most = {{100000}}, int64 one = {{1}}, int64 zero = {{0}}, int64 last = {{{last}}}, bool true = {{1}},
+        float w = {{0.99}}>
+    {{
+        m, y{", z" * scans} = Loop (most, true, zero, x) <body = step (int64 i, bool go, int64 n, float[3] h)
+            => (bool {condition}, int64 now, float[3] next{", float[3] row" * scans})
+            {{ {GOES_ON[way]} next = Mul (h, w) {"row = Neg (next)" * scans} }}>
+    }}"""
+    return parser.parse_model(text)
+
+
+@pytest.mark.parametrize("scans", [False, True])
+@pytest.mark.parametrize("way", GOES_ON)
+def test_loops_that_are_too_long_are_refused_before_a_round_is_added(
+    way: str, scans: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Rounds, "add", lambda *_: pytest.fail("a round is added"))
+    with pytest.raises(
+        UnsupportedOp, match=r"'Loop_0' .Loop.: its rounds of \d nodes? each, more than [\d,]+, stand for"
+    ):
+        load_onnx(long_loop(way, 10**6, scans=scans), opaque=False)
+
+
+@pytest.mark.parametrize("way", ["by the number of the round", "by a number that it carries"])
+def test_loops_that_end_soon_are_unrolled_whatever_they_may_have(way: str) -> None:
+    made, x = long_loop(way, 4), random(3)
+    graph = load_onnx(made, opaque=False)
+    assert 4 <= len(graph.nodes) <= 5
+    np.testing.assert_allclose(evaluate(graph, {"x": x})["y"], ort(made, {"x": x})[0], rtol=1e-6)
+
+
+def test_loops_that_are_too_long_run_whole() -> None:
+    made, x = long_loop("always", 0, scans=True), random(3)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(3000), "most"))
+    staged = run_stages(StagedModel(made, {"x": x}), {}, lambda graph: plan(graph, Mesh(2)))
+    for name, wanted in zip(("y", "z"), ort(made, {"x": x}), strict=True):
+        np.testing.assert_allclose(staged.outputs[name], wanted, rtol=1e-5)
+    assert staged.whole == ("node 'Loop_0' (Loop)",)
 
 
 def test_loops_that_go_on_by_values_of_a_run_are_refused() -> None:

@@ -197,7 +197,7 @@ def test_sizes_are_given_by_symbol() -> None:
             r"the symbol 'batch' is 4 by shapes\['x'\] = \(4, 3\) and 5 by shapes\['z'\] = \(5, 3\); it stands for one",
         ),
         ({"batch": 4, "x": [5, 3]}, r"the symbol 'batch' is 4 by shapes\['batch'\] = 4 and 5 by shapes\['x'\]"),
-        ({"batch": 0}, r"shapes\['batch'\] must be at least 1, not 0"),
+        ({"batch": -1}, r"shapes\['batch'\] must be at least 0, not -1"),
         ({"other": 4}, r"dynamic on axis 0 \(batch\); fix it with .*shapes=\{'batch': …\} or --shape batch=…"),
     ],
 )

@@ -439,8 +439,7 @@ def test_dynamic_axes_are_named() -> None:
         ({"z": [2, 3]}, r"shapes names 'z', which is neither an input nor an open axis; known inputs: 'x'"),
         ({"x": [2]}, r"\(2,\) has rank 1, the input has rank 2: \(n, 3\)"),
         ({"x": [2, 4]}, "says 4 on axis 1, but the model fixes it to 3"),
-        ({"x": [0, 3]}, r"shapes\['x'\]\[0\] must be at least 1, not 0"),
-        ({"x": [2, -3]}, r"shapes\['x'\]\[1\] must be at least 1, not -3"),
+        ({"x": [2, -3]}, r"shapes\['x'\]\[1\] must be at least 0, not -3"),
     ],
 )
 def test_shapes_that_do_not_fit(shapes: Any, says: str) -> None:
@@ -546,8 +545,8 @@ def test_values_that_do_not_fill_their_dims() -> None:
 
 
 def test_an_axis_of_extent_0_is_not_an_open_one() -> None:
-    with pytest.raises(UnsupportedOp, match=r"tensor 'y' of shape \(0, 4\) has no cells; a graph has none such"):
-        load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (0, 4)}))
+    nothing = load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (0, 4)}))
+    assert not nothing.nodes and nothing.tensor(nothing.outputs["y"]).shape == (0, 4)
     model = model_of([helper.make_node("ReduceSum", ["x"], ["y"])], {"x": (0, 4)})
     graph = load_onnx(model)  # there is one such tensor alone, so that its sum is known
     assert not graph.nodes and run_whole(graph, {"x": np.empty((0, 4), np.float32)})["y"].tolist() == [[0.0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, Tensor, plan
 from tapestry_plan.ops import cos, exp, log, relu, sin, tanh
+from tapestry_plan.search.prices.added import derived
 from tapestry_sets import concatenate, roll
 
 WORK = {"device": Device(1e9, 1e30), "link": Link(1e-6, 1e9)}
@@ -176,3 +178,35 @@ def test_nothing_moves_where_blocks_lie_with_blocks(
     found = run(p, {"x": x})
     assert np.allclose(found.outputs["y"], np.tanh(seen_by_numpy(np.exp(x), steps)), atol=1e-6)
     assert found.nbytes_moved == p.nbytes_moved
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4), st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data()
+)
+def test_parts_lie_with_each_other_where_each_has_one_partner(
+    makers: list[int], readers: list[int], data: st.DataObject
+) -> None:
+    """Of a maker and a reader with cuts of so many parts, pair by pair of cuts, and all of one end at once."""
+    ends = []
+    for counts in (makers, readers):
+        cuts = derived.Cuts(cast(Any, None), 0)
+        for k, count in enumerate(counts):
+            cuts.first[(), (k,), ()] = len(cuts.places)
+            cuts.places += [(0, 0)] * count
+        ends.append(cuts)
+    maker, reader = ends
+    few = st.sampled_from([False, False, True])
+    row = st.lists(few, min_size=sum(readers), max_size=sum(readers))
+    fits = np.array(data.draw(st.lists(row, min_size=sum(makers), max_size=sum(makers))))
+    edge = derived.Edge(*cast(Any, (None, None, None, None)), maker, reader)
+    edge.__dict__["fits"] = fits
+    for one, other in product(maker.first, reader.first):
+        holds = fits[maker.span(one), reader.span(other)].tolist()
+        by_reader = [[k for k, line in enumerate(holds) if line[j]] for j in range(len(holds[0]))]
+        by_maker = [[j for j, is_held in enumerate(line) if is_held] for line in holds]
+        pairs = all(len(each) == 1 for each in by_reader) and all(len(each) <= 1 for each in by_maker)
+        down = dict(edge.list_partners(True, one)).get(other)
+        up = dict(edge.list_partners(False, other)).get(one)
+        assert down == ([each[0] if each else None for each in by_maker] if pairs else None)
+        assert up == ([each[0] for each in by_reader] if pairs and len(holds) <= len(by_reader) else None)
+    assert edge.list_partners(True, ((), (9,), ())) == []

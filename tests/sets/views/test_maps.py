@@ -128,6 +128,21 @@ def test_piece_images_and_domains(data: st.DataObject, pair: tuple[View, np.ndar
         assert piece_image(piece, box).size == len(image)
 
 
+@given(st.data(), st.lists(st.lists(st.integers(-2, 3), min_size=3, max_size=3), min_size=1, max_size=2))
+def test_domains_under_slanted_maps(data: st.DataObject, matrix: list[list[int]]) -> None:
+    """Several axes add up to a coordinate of which few values, or none, are read: what single points say."""
+    offset = tuple(data.draw(st.integers(-4, 4)) for _ in matrix)
+    ends = st.tuples(st.integers(0, 8), st.integers(0, 9), st.integers(1, 3))
+    cuts = [slice(*data.draw(ends)) for _ in matrix]
+    guard = Guard(1, Region.from_slices((9,) * len(matrix), tuple(cuts)))
+    piece = Piece(0, (guard,), IndexMap((AffineMap(tuple(map(tuple, matrix)), offset),)))
+    box = data.draw(boxes_in((4, 5, 6)))
+    inside = [p for p in cells((4, 5, 6)) if p in box]
+    wanted = {p for p, holds in zip(inside, readers(piece, inside), strict=True) if holds}
+    found = piece_domain(piece, box)
+    assert {tuple(p) for p in found.points().tolist()} == wanted and found.size == len(wanted)
+
+
 @given(st.data(), views(length=3, cells=100))
 def test_pieces_of_disjoint_boxes_add_up(data: st.DataObject, pair: tuple[View, np.ndarray]) -> None:
     """Cutting a box in two cuts domains in two and images into a union."""

@@ -139,22 +139,33 @@ class Edge(Struct, dict=True):
         fits = table.sizes(has[:, None], reads[None, :]) == wanted
         return cast(Mask, fits & (wanted > 0) & is_whole[:, None])
 
-    def pair_up(self, of_maker: bool, mine: Cut, theirs: Cut) -> Partners | None:
-        """Return for each part of one cut the part of the other that lies with it; None where that is not said."""
+    def list_partners(self, of_maker: bool, mine: Cut) -> list[tuple[Cut, Partners]]:
+        """Return the cuts of one end whose parts lie each with one part of a cut of the other, and who with whom."""
         #              reads           Each part of the reader must lie with one part of the maker, and each of these
         #            0  1  2  3        with one at most: where 1 lay with 0 as well, nobody would say which of the two
         # holds  0   .  .  .  x        its device has.
         #        1   .  .  x  .
         #        2   .  x  .  .        A part of the maker that nobody reads leaves its device idle; a part of the
         #        3   x  .  .  .        reader that reads nothing may lie anywhere, so that nothing is said.
-        maker, reader = (mine, theirs) if of_maker else (theirs, mine)
-        holds = self.fits[self.maker.span(maker), self.reader.span(reader)]
-        if (holds.sum(axis=0) != 1).any() or (holds.sum(axis=1) > 1).any():
-            return None
-        if not of_maker and len(holds) > holds.shape[1]:
-            return None  # parts of the maker would have no device
-        rows = holds if of_maker else holds.T
-        return [int(row.argmax()) if row.any() else None for row in rows]
+        ours, other = (self.maker, self.reader) if of_maker else (self.reader, self.maker)
+        if mine not in ours.first or not other.first:
+            return []
+        # Rows are our parts; columns are theirs, the parts of one cut after those of another.
+        holds = (self.fits if of_maker else self.fits.T)[ours.span(mine)]
+        begins, counts = list(other.first.values()), np.array(list(other.counts.values()))
+        by_cut = np.add.reduceat(holds, begins, axis=1, dtype=np.int64)
+        alone = holds.sum(axis=0)
+        if of_maker:
+            may = (by_cut <= 1).all(axis=0) & np.logical_and.reduceat(alone == 1, begins)
+        else:  # all parts of the maker must have a device
+            may = (by_cut == 1).all(axis=0) & np.logical_and.reduceat(alone <= 1, begins) & (counts <= len(holds))
+        found = [theirs for theirs, is_one in zip(other.first, may.tolist(), strict=True) if is_one]
+        return [(theirs, _name_partners(holds[:, other.span(theirs)])) for theirs in found]
+
+
+def _name_partners(holds: Mask) -> Partners:
+    """By row the column that is set in it, if there is one."""
+    return [int(row.argmax()) if row.any() else None for row in holds]
 
 
 def derive_layouts(problem: Problem, pinned: Collection[str], stop: float = inf) -> dict[str, tuple[Layout, ...]]:
@@ -270,7 +281,5 @@ class _Walk:
         """Return the cuts of a neighbor whose parts lie each with one part of a cut, and who lies with whom."""
         key = id(edge.fits), of_maker, mine  # alike edges have one table
         if key not in self.partners:
-            ours, other = (edge.maker, edge.reader) if of_maker else (edge.reader, edge.maker)
-            each = ((theirs, edge.pair_up(of_maker, mine, theirs)) for theirs in other.first if mine in ours.first)
-            self.partners[key] = [(theirs, partner) for theirs, partner in each if partner is not None]
+            self.partners[key] = edge.list_partners(of_maker, mine)
         return self.partners[key]

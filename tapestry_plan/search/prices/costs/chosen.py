@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.costs.merging import count_merging
 from tapestry_plan.search.prices.costs.seconds import assembly_ticks, merge_ticks, transfer_ticks
 from tapestry_plan.search.prices.costs.tensors import Known, TensorCost, Use, hold_whole
 from tapestry_plan.search.prices.moves import ANYHOW, BESIDE, BOX, FLAT, HOSTED, PADDED, PARTED, Held
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Bounds, MergeOrder, MergeStage, Mesh, count_runs, list_senders, number_ports, unite
+from tapestry_plan.steps import Bounds, MergeOrder, MergeStage, Mesh, count_runs, list_senders, number_ports
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
 
@@ -52,19 +53,21 @@ class Delivery(Struct, frozen=True):
     ----------
     held, row : Held and int
         Who holds what, in one layout.
-    fresh : sequence of DisjointRegions
-        By device the cells that it needs and was not given before.
-    copied : array of int64
+    use, value : Use and int
+        Who gets it, in one layout.
+    given, fresh : tuple of int
+        By device the numbers of the cells that it was given before, and of those that it needs beside them.
+    copied : tuple of int
         By device bytes of its own that it copies beside them.
-    blocks : sequence of sequence of Brought
-        By device the buffers that fresh cells come to.
     """
 
     held: Held
     row: int
-    fresh: Sequence[DisjointRegions]
-    copied: IntArray
-    blocks: Sequence[Sequence[Brought]]
+    use: Use
+    value: int
+    given: tuple[int, ...]
+    fresh: tuple[int, ...]
+    copied: tuple[int, ...]
 
 
 class _OwnBlock(NamedTuple):
@@ -75,53 +78,59 @@ class _OwnBlock(NamedTuple):
 
 
 class Assembling:
-    """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer."""
+    """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer.
 
-    def __init__(self, cost: TensorCost, row: int) -> None:
-        self.cost, self.parts = cost, int(cost.held.parts[row])
-        self.made: IntArray = cost.held.numbers[row]
-        self.complete: list[list[_OwnBlock]] = [[] for _ in self.made]
+    What a device copies depends on what it made and on the blocks that it has, and on nothing else: devices, layouts
+    and tensors in which these are the same are counted once.
+    """
+
+    def __init__(self, cost: TensorCost, row: int, known: Known) -> None:
+        self.cost, self.known, self.parts = cost, known, int(cost.held.parts[row])
+        self.made: list[int] = cost.held.numbers[row].tolist()
+        self.complete: list[tuple[_OwnBlock, ...]] = [()] * len(self.made)
         """The blocks that each device has."""
         if self.parts == 1:
-            self._add(self.made, np.zeros_like(self.made))
+            self.complete = [(_OwnBlock(number, 0),) for number in self.made]
 
-    def _add(self, numbers: IntArray, ways: IntArray) -> None:
-        for blocks, one, way in zip(self.complete, numbers.tolist(), ways.tolist(), strict=True):
-            blocks.append(_OwnBlock(one, way))
+    def land(self, use: Use, value: int) -> None:
+        """Let it lie in a place of its own, complete."""
+        self.take(use, value)
+        self.made, self.parts = use.numbers[value].tolist(), 1
 
-    def land(self, use: Use, value: int) -> IntArray:
-        """Let it lie in a place of its own, complete; give the bytes that each device copies for that."""
-        copied = self.take(use, value)
-        self.made, self.parts = use.numbers[value], 1
-        return copied
-
-    def take(self, use: Use, value: int) -> IntArray:
+    def take(self, use: Use, value: int) -> tuple[int, ...]:
         """Let a consumer have its blocks; give the bytes that each device copies for that."""
-        found = np.zeros(len(self.made), np.int64)
+        tensor = self.cost.tensor
+        said = "copied", tensor.shape, tensor.itemsize, self.cost.part_itemsize, self.parts > 1
+        facts, found = self.known.facts, [0] * len(self.made)
         for k, numbers in enumerate(use.apart or (use.numbers,)):
-            need, way = numbers[value], use.ways[k][value] if use.ways else np.zeros_like(numbers[value])
-            for device, (number, how) in enumerate(zip(need.tolist(), way.tolist(), strict=True)):
-                if self.cost.table.regions[number].size:
-                    found[device] += self._count(device, _OwnBlock(number, how))
-            self._add(need, way)
-        return found
+            ways = use.ways[k][value].tolist() if use.ways else [0] * len(self.made)
+            for device, block in enumerate(map(_OwnBlock, numbers[value].tolist(), ways)):
+                key = *said, self.made[device], self.complete[device], block
+                nbytes = facts.get(key)
+                if nbytes is None:
+                    nbytes = facts[key] = self._count(device, block)
+                found[device] += nbytes
+                self.complete[device] = *self.complete[device], block
+        return tuple(found)
 
     def _count(self, device: int, block: _OwnBlock) -> int:
-        table, itemsize = self.cost.table, self.cost.tensor.itemsize
-        need, way = table.regions[block.number], block.way
+        table, itemsize, way = self.cost.table, self.cost.tensor.itemsize, block.way
+        need, made = table.count_cells(block.number), self.made[device]
+        if not need:
+            return 0
         serving = next((one for one in self.complete[device] if self._serves(one, block)), None)
         if serving is not None:
-            is_larger = way & BESIDE or table.regions[serving.number].size > need.size
-            return need.size * itemsize if way & HOSTED and is_larger else 0
-        missing, made = need, table.regions[int(self.made[device])]
+            is_larger = way & BESIDE or table.count_cells(serving.number) > need
+            return need * itemsize if way & HOSTED and is_larger else 0
+        missing = block.number
         for one in self.complete[device]:
-            missing = missing - table.regions[one.number]
-        copied = (need.size - missing.size) * itemsize
+            missing = table.subtract(missing, one.number)
+        copied = (need - table.count_cells(missing)) * itemsize
         if self.parts == 1 and self._holds_made(device, block, made):
-            copied -= made.size * itemsize
-        if self.parts > 1 and (missing - made).size:
-            copied += (missing & made).size * self.cost.part_itemsize
-        return copied + (need.size * itemsize if way & HOSTED and way & BESIDE else 0)
+            copied -= table.count_cells(made) * itemsize
+        if self.parts > 1 and (left := table.count_cells(table.subtract(missing, made))):
+            copied += (table.count_cells(missing) - left) * self.cost.part_itemsize
+        return copied + (need * itemsize if way & HOSTED and way & BESIDE else 0)
 
     def _serves(self, one: _OwnBlock, block: _OwnBlock) -> bool:
         """Whether a block that a device has serves as it is."""
@@ -133,38 +142,46 @@ class Assembling:
         boxes = (np.array([each.way >> BOX]) for each in (one, block))
         return bool(one.way & PADDED and table.hold_boxes(*boxes)[0])
 
-    def _holds_made(self, device: int, block: _OwnBlock, made: DisjointRegions) -> bool:
+    def _holds_made(self, device: int, block: _OwnBlock, made: int) -> bool:
         """Whether what the device made is made in a block that is gathered, the first that has all of it."""
         table, may = self.cost.table, PARTED | FLAT | ANYHOW
-        number = self.made[device : device + 1]
-        mine = int(number[0])
-        if not made.size or not block.way & may or not table.is_within(mine, block.number):
+        if not table.count_cells(made) or not block.way & may or not table.is_within(made, block.number):
             return False
         for one in self.complete[device][1:]:
-            is_gathered = one.way & PADDED or table.regions[one.number].size > made.size
-            if is_gathered and table.is_within(mine, one.number) and not block.way & ANYHOW:
+            is_gathered = one.way & PADDED or table.count_cells(one.number) > table.count_cells(made)
+            if is_gathered and table.is_within(made, one.number) and not block.way & ANYHOW:
                 return False
-        return bool(table.may_lie(number, np.array([block.number]), np.array([block.way]))[0])
+        return bool(table.may_lie(np.array([made]), np.array([block.number]), np.array([block.way]))[0])
 
 
 def count_each(
-    cost: TensorCost, choice: Sequence[int], said: Sequence[object], mesh: Mesh, known: Known
-) -> tuple[Moved, ...]:
-    """What moves of one tensor for each consumer, as chosen."""
+    cost: TensorCost, choices: Sequence[Sequence[int]], said: Sequence[object], mesh: Mesh, known: Known
+) -> list[tuple[Moved, ...]]:
+    """What moves of one tensor for each consumer, in each of some choices."""
+    keys = [_tell_rows(cost, choice, said) for choice in choices]
+    new = {
+        key: [*_list_deliveries(cost, choice, mesh, known)]
+        for key, choice in zip(keys, choices, strict=True)
+        if key not in known.facts
+    }
+    every = (one for each in new.values() for one in each if isinstance(one, Delivery))
+    exchanged = iter(_count_exchanged(mesh, cost, [*every], known))
+    for key, each in new.items():
+        moved = (next(exchanged) if isinstance(one, Delivery) else _count_merged(cost, one, mesh) for one in each)
+        known.facts[key] = tuple(moved)
+    return [known.facts[key] for key in keys]
+
+
+def _tell_rows(cost: TensorCost, choice: Sequence[int], said: Sequence[object]) -> tuple[object, ...]:
+    """All that says what moves of one tensor, as chosen."""
     rows = [(use.structure, choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
     landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
-    key = "moved", *said, choice[cost.producer], landing, *rows
-    return known.fact(key, lambda: tuple(_count_now(cost, choice, mesh, known)))
+    return "moved", *said, choice[cost.producer], landing, *rows
 
 
-def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Moved]:
-    """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-    for one in _list_deliveries(cost, choice, mesh, known):
-        if isinstance(one, Delivery):
-            yield _count_exchanged(mesh, cost, one)
-        else:
-            found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
-            yield Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64), found.runs)
+def _count_merged(cost: TensorCost, one: Merging, mesh: Mesh) -> Moved:
+    found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
+    return Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64), found.runs)
 
 
 def find_cells(
@@ -174,8 +191,8 @@ def find_cells(
     (one,) = islice(_list_deliveries(cost, choice, mesh, known, has_copies=False), number, number + 1)
     source, target = ends
     if isinstance(one, Delivery):
-        had = cost.table.regions[int(one.held.numbers[one.row][source])]
-        return list((had & one.fresh[target]).regions)
+        regions = cost.table.regions
+        return list((regions[int(one.held.numbers[one.row][source])] & regions[one.fresh[target]]).regions)
     _, low, high = one.stage.bounds
     return [Region.full((high - low)[target].tolist(), low[target].tolist())]
 
@@ -187,16 +204,15 @@ def _list_deliveries(
 
     What devices copy of their own is counted unless it is not asked for.
     """
-    table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
-    held, row = cost.held, choice[cost.producer]
-    nothing = DisjointRegions(shape)
-    given = [nothing] * mesh.size
-    near, is_doubled = Assembling(cost, row), False
+    table, held, row = cost.table, cost.held, choice[cost.producer]
+    nothing = (table.number(DisjointRegions(table.shape)),) * mesh.size
+    given: tuple[int, ...] = nothing
+    near, is_doubled = Assembling(cost, row, known), False
     if cost.landing is not None and cost.lands_in(choice):
         place = choice[cost.landing.variable]
-        order = find_merge(cost, choice, mesh)
+        order = find_merge(cost, choice, mesh, known)
         if order is None or cost.merges is None:
-            yield _land_at_once(cost, choice)
+            yield _land_at_once(cost, choice, known)
         else:
             before, _ = cost.merges.makers.find_made(row)
             for stage in cost.merges.makers.list_stages(row, place, order):
@@ -204,100 +220,125 @@ def _list_deliveries(
                 before = stage.bounds
         # From here on the tensor is complete and lies there; what a device had complete before it has still.
         if held.parts[row] == 1:
-            given = [table.regions[number] for number in held.numbers[row].tolist()]
+            given = tuple(held.numbers[row].tolist())
         is_doubled = held.parts[row] == 1
         held, row = hold_whole(known, table, cost.landing.numbers[place][None, :]), 0
         if has_copies:
             near.land(cost.landing, place)
     for k, use in enumerate(cost.uses):
-        value = choice[use.variable]
-        fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
-        blocks: Sequence[Sequence[Brought]] = [()] * mesh.size
+        value, fresh, copied = choice[use.variable], nothing, (0,) * mesh.size
+        before_this = given
         if k not in cost.only_partial or held.parts[row] > 1:
             if has_copies:
                 copied = near.take(use.double(known.share) if is_doubled else use, value)
-            wanted = use.numbers[value].tolist()
-            needs = [table.regions[number] for number in wanted]
-            fresh = [need if had is nothing else need - had for need, had in zip(needs, given, strict=True)]
-            if mesh.prices_runs:
-                blocks = [list(_list_blocks(cost, use, value, d, given[d], held.parts[row] > 1)) for d in devices]
+            needs = use.numbers[value].tolist()
+            fresh = tuple(map(table.subtract, needs, given))
             if k + 1 < len(cost.uses):
-                given = [unite([given[device], fresh[device]], shape) for device in devices]
-        yield Delivery(held, row, fresh, copied, blocks)
+                given = tuple(map(table.unite, given, fresh))
+        yield Delivery(held, row, use, value, before_this, fresh, copied)
 
 
-def _list_blocks(
-    cost: TensorCost, use: Use, value: int, device: int, given: DisjointRegions, is_part: bool
-) -> Iterator[Brought]:
+def _list_blocks(cost: TensorCost, one: Delivery, device: int) -> Iterator[Brought]:
     """What a device brings for each operand, in turn, that it was not given before."""
-    regions = cost.table.regions
+    table, use, is_part = cost.table, one.use, one.held.parts[one.row] > 1
+    given = one.given[device]
     for k, numbers in enumerate(use.apart or (use.numbers,)):
-        need = regions[numbers[value, device]]
-        fresh = need - given
-        bounds = (fresh if is_part else need).bounds()
-        if not fresh or bounds is None:
+        need = int(numbers[one.value, device])
+        fresh = table.subtract(need, given)
+        bounds = table.regions[fresh if is_part else need].bounds()
+        if not table.count_cells(fresh) or bounds is None:
             continue
-        given = unite([given, fresh], cost.tensor.shape)
-        loose = int(use.loose[k][value, device]) if use.loose and not is_part else 0
+        given = table.unite(given, fresh)
+        loose = int(use.loose[k][one.value, device]) if use.loose and not is_part else 0
         sides = [(a - (loose >> axis & 1), b) for axis, (a, b) in enumerate(zip(*bounds, strict=True))]
-        yield Brought(fresh, Box.from_bounds([a for a, _ in sides], [b for _, b in sides]))
+        yield Brought(table.regions[fresh], Box.from_bounds([a for a, _ in sides], [b for _, b in sides]))
 
 
-def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
+def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> MergeOrder | None:
     """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
     if cost.merges is None or cost.landing is None:
         return None
-    at_once = _count_at_once(cost, choice, mesh)
+    (at_once,) = _count_exchanged(mesh, cost, [_land_at_once(cost, choice, known)], known)
     where = choice[cost.producer], choice[cost.landing.variable]
     return cost.merges.find_order(*where, at_once.ticks, int(at_once.nbytes.sum()))
 
 
-def _count_at_once(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Moved:
-    """What moves where a tensor lands in one stage."""
-    return _count_exchanged(mesh, cost, _land_at_once(cost, choice))
-
-
-def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Delivery:
+def _land_at_once(cost: TensorCost, choice: Sequence[int], known: Known) -> Delivery:
     """A tensor lands in one stage."""
     assert cost.landing is not None, "it may land"
     row, place = choice[cost.producer], choice[cost.landing.variable]
-    landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
-    copied = Assembling(cost, row).take(cost.landing, place)
-    boxes = [cells.bounds() for cells in landed]
-    blocks = [[Brought(n, Box.from_bounds(*b))] if b else [] for n, b in zip(landed, boxes, strict=True)]
-    return Delivery(cost.held, row, landed, copied, blocks)
+    landed = tuple(cost.landing.numbers[place].tolist())
+    nothing = (cost.table.number(DisjointRegions(cost.table.shape)),) * len(landed)
+    copied = Assembling(cost, row, known).take(cost.landing, place)
+    return Delivery(cost.held, row, cost.landing, place, nothing, landed, copied)
 
 
-def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
-    """What moves in one stage, where each device needs some cells that it was not given before."""
-    held, row, fresh, copied = one.held, one.row, one.fresh, one.copied
-    table, parts = cost.table, int(held.parts[row])
-    size = int(cost.itemsizes(held.parts[row]))
-    sends, ports = list_senders(held.groups[row].tolist(), mesh), number_ports(mesh)
-    wanted = np.array([table.number(new) for new in fresh])
-    cells = np.where(sends & (ports >= 0), table.sizes(held.numbers[row][:, None], wanted), 0)
-    through = [np.where(ports == port, cells, 0) for port in range(len(mesh.ports))]
-    busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
-    rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
-    pieces = _count_runs(cost, one, cells) if mesh.prices_runs else np.zeros_like(cells)
-    through = [np.where(ports == port, pieces, 0) for port in range(len(mesh.ports))]
-    runs = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
-    most = np.array([max(fresh[device].size for device in mine) for _, mine in mesh.kinds])
-    ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, np.array(parts), size, mesh)
-    most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
-    ticks += assembly_ticks(most, mesh)
-    links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
-    return Moved(cells.sum(axis=0) * size, links, int(ticks), copied, int(pieces.sum()))
+def _count_exchanged(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery], known: Known) -> list[Moved]:
+    """What moves in some stages of one tensor, in each of which devices need cells that they were not given before.
+
+    Of all stages in which devices hold, need and copy the same it is counted once.
+    """
+    keys = [_tell_exchange(mesh, cost, one) for one in stages]
+    new = {key: one for key, one in zip(keys, stages, strict=True) if key not in known.facts}
+    left, step = [*new], max(1, tuning.MAX_EXCHANGES // mesh.size**2)
+    for first in range(0, len(left), step):
+        some = left[first : first + step]
+        known.facts.update(zip(some, _count_exchanged_now(mesh, cost, [new[key] for key in some]), strict=True))
+    return [known.facts[key] for key in keys]
+
+
+def _tell_exchange(mesh: Mesh, cost: TensorCost, one: Delivery) -> tuple[object, ...]:
+    """All that says what moves in a stage."""
+    held, row, sizes = one.held, one.row, (cost.tensor.itemsize, cost.part_itemsize)
+    has = held.numbers[row].tobytes(), held.groups[row].tobytes(), int(held.parts[row])
+    # Runs depend on the blocks that cells come to as well.
+    blocks = (*one.use.structure, one.value, one.given) if mesh.prices_runs else ()
+    return "exchanged", cost.tensor.shape, sizes, has, one.fresh, one.copied, blocks
+
+
+def _count_exchanged_now(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery]) -> Iterator[Moved]:
+    table, ports = cost.table, number_ports(mesh)
+    parts = np.array([one.held.parts[one.row] for one in stages])
+    size = cost.itemsizes(parts)
+    sends = np.array([list_senders(one.held.groups[one.row].tolist(), mesh) for one in stages])
+    had = np.array([one.held.numbers[one.row] for one in stages])
+    wanted, copied = (np.array([getattr(one, name) for one in stages]) for name in ("fresh", "copied"))
+    cells = np.where(sends & (ports >= 0), table.sizes(had[:, :, None], wanted[:, None, :]), 0)
+    pieces = np.zeros_like(cells)
+    if mesh.prices_runs:
+        pieces = np.array([_count_runs(cost, one, mine) for one, mine in zip(stages, cells, strict=True)])
+    busiest, rounds, runs = (
+        np.array([_list_busiest(np.where(ports == port, each, 0)) for port in range(len(mesh.ports))])
+        for each in (cells, np.sign(cells), pieces)
+    )
+    fresh = table.sizes(wanted)
+    most, assembled = (
+        np.array([each[:, list(mine)].max(axis=1) for _, mine in mesh.kinds]) for each in (fresh, copied)
+    )
+    ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, parts, size, mesh)
+    ticks += assembly_ticks(assembled, mesh)
+    nbytes = cells * size[:, None, None]
+    for one, own, took, many in zip(nbytes, copied, ticks.tolist(), pieces.sum(axis=(1, 2)).tolist(), strict=True):
+        ends = np.nonzero(one)
+        links = dict(zip(zip(*(end.tolist() for end in ends), strict=True), one[ends].tolist(), strict=True))
+        yield Moved(one.sum(axis=0), links, took, own, many)
+
+
+def _list_busiest(sent: IntArray) -> IntArray:
+    """The most that one device sends, or receives, by stage, of what goes from one to another."""
+    found: IntArray = np.maximum(sent.sum(axis=1).max(axis=1), sent.sum(axis=2).max(axis=1))
+    return found
 
 
 def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:
     """The runs at both ends of each message, by sender and receiver, where any cells go."""
     found, regions = np.zeros_like(cells), cost.table.regions
+    blocks = [list(_list_blocks(cost, one, device)) for device in range(len(cells))]
     for source, target in np.argwhere(cells).tolist():
         had = regions[int(one.held.numbers[one.row][source])]
         bounds = had.bounds()
         assert bounds is not None, "who sends cells has some"
-        for block in one.blocks[target]:
+        for block in blocks[target]:
             sent = (had & block.fresh).regions
             found[source, target] += count_runs(sent, Box.from_bounds(*bounds)) + count_runs(sent, block.box)
     return found

@@ -380,11 +380,15 @@ class Problem(Worked):
 
     def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
         """What moves of one tensor in the stages in which it lands, and for each consumer."""
-        return count_each(cost, choice, self._said(cost), self.mesh, self.known)
+        return self.count_moved_in(cost, [choice])[0]
+
+    def count_moved_in(self, cost: TensorCost, choices: Sequence[Sequence[int]]) -> list[tuple[Moved, ...]]:
+        """The same in each of some choices, which takes less than one after the other."""
+        return count_each(cost, choices, self._said(cost), self.mesh, self.known)
 
     def find_merge(self, cost: TensorCost, choice: Sequence[int]) -> MergeOrder | None:
         """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
-        return find_merge(cost, choice, self.mesh) if cost.lands_in(choice) else None
+        return find_merge(cost, choice, self.mesh, self.known) if cost.lands_in(choice) else None
 
     def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
         """The operators that are in one block with one that they read, as chosen, each with that one: none."""

@@ -75,6 +75,8 @@ class RegionTable(Struct):
     _meets: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """By an axis and the numbers of two of its sets, the number of what they have in common."""
     _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
+    _known_rows: int = 0
+    """How many regions have rows there; behind these is room for more."""
     _many: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     """The numbers of members, as far as they were asked for."""
     _axes: range = range(0)
@@ -98,6 +100,10 @@ class RegionTable(Struct):
     """Padded blocks, with what they are padded with, by number."""
     _within: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By two regions whether the one has no cell that the other lacks."""
+    _less: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By two regions the number of what the one has beside the other."""
+    _united: dict[tuple[int, int], int] = field(default_factory=dict)
+    _cells: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -138,6 +144,28 @@ class RegionTable(Struct):
         found = self._within.get((one, other))
         if found is None:
             found = self._within[one, other] = one == other or self.regions[one] <= self.regions[other]
+        return found
+
+    def subtract(self, one: int, other: int) -> int:
+        """The number of what a region has beside another, by their numbers: each pair is worked out once."""
+        found = self._less.get((one, other))
+        if found is None:
+            found = self._less[one, other] = self.number(self.regions[one] - self.regions[other])
+        return found
+
+    def unite(self, one: int, other: int) -> int:
+        """The number of the union of two regions, likewise."""
+        found = self._united.get((one, other))
+        if found is None:
+            found = self.number(unite([self.regions[one], self.regions[other]], self.shape))
+            self._united[one, other] = found
+        return found
+
+    def count_cells(self, number: int) -> int:
+        """The cells of one region."""
+        found = self._cells.get(number)
+        if found is None:
+            found = self._cells[number] = self.regions[number].size
         return found
 
     def sizes(self, *numbers: IntArray) -> IntArray:
@@ -335,21 +363,25 @@ class RegionTable(Struct):
 
     def _rows(self) -> IntArray:
         """Axis-set numbers of every region's members: (regions, most members, rank)."""
-        known, new = len(self._listed), self._members[len(self._listed) :]
+        known, new = self._known_rows, self._members[self._known_rows :]
         if new:
-            most = max(self._listed.shape[1], *map(len, new))
-            rows = np.zeros((len(self._members), most, len(self._axes)), np.int64)
-            rows[:known, : self._listed.shape[1]] = self._listed
+            room, most = len(self._listed), max(self._listed.shape[1], *map(len, new))
+            if len(self._members) > room or most > self._listed.shape[1]:  # it grows seldom
+                room = max(room, _give_room(len(self._members)))
+                rows = np.zeros((room, most, len(self._axes)), np.int64)
+                rows[:known, : self._listed.shape[1]] = self._listed[:known]
+                self._listed = rows
             for k, members in enumerate(new, known):
                 for j, row in enumerate(members):
-                    rows[k, j] = row
-            self._listed = rows
-        return self._listed
+                    self._listed[k, j] = row
+            self._known_rows = len(self._members)
+        return self._listed[: self._known_rows]
 
     def _count_members(self) -> IntArray:
         """How many members each region has."""
-        if len(self._many) < len(self._members):
-            self._many = np.array([len(members) for members in self._members])
+        new = self._members[len(self._many) :]
+        if new:
+            self._many = np.concatenate([self._many, np.array([len(members) for members in new], np.int64)])
         return self._many if len(self._many) else np.zeros(1, np.int64)
 
     def _axis_sizes(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
