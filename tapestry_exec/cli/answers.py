@@ -102,23 +102,25 @@ class OutputFigures(Struct, forbid_unknown_fields=True):
 
 
 class FaultFigures(Struct, forbid_unknown_fields=True):
-    """What ended a generation of all devices, which then began again."""
+    """What ended a generation of all devices, which then began again; steps are [the plan's step, bytes sent]."""
 
     generation: int
     device: int | None
     step: int | None
     error: str
     nbytes_sent: list[int | None]
+    steps: list[tuple[int, int]]
 
 
 class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
     It is the generation behind those that faults ended. `waited_for` are [device, seconds that others stood still for
-    what it sent], the longest first.
+    what it sent], the longest first; times are off by at most `clock_error` seconds where devices have other clocks.
     """
 
     seconds: float
+    clock_error: float
     nbytes_moved: int
     links: list[tuple[int, int, int]]
     devices: list[DeviceFigures]
@@ -135,9 +137,14 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for name, value in r.outputs.items()
         ]
         links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
-        faults = [FaultFigures(f.generation, f.device, f.step, f.error, list(f.nbytes_sent)) for f in r.faults]
+        faults = [
+            FaultFigures(
+                *(f.generation, f.device, f.step, f.error), list(f.nbytes_sent), list(f.nbytes_by_step.items())
+            )
+            for f in r.faults
+        ]
         rest = list(r.waited_for.items()), 1 + len(faults), faults
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, *rest)
+        return cls(r.seconds, r.clock_error, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, *rest)
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):

@@ -145,6 +145,8 @@ def print_run(p: ShardPlan, r: RunResult, units: Units) -> None:
         echo(
             f"generation {fault.generation} ended, and all devices began again: {escape_controls(fault.error, keep='')}"
         )
+    if r.clock_error:
+        echo(f"times of devices that have other clocks are off by at most {units.seconds(r.clock_error)}")
     device, waited = next(iter(r.waited_for.items()), (0, 0.0))
     if waited > LONG_WAIT * r.seconds:
         echo(f"device {device} was waited for most: others stood still for {units.seconds(waited)} in all")

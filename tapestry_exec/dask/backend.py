@@ -21,9 +21,9 @@ from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
-from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.member import CALLER, be_device
 from tapestry_exec.dask.stream import TaskStream, count_bars, list_entries
-from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
+from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE, TASK, TELL_SECONDS
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     BackendUnavailable,
@@ -40,12 +40,15 @@ from tapestry_exec.run import (
     check_alike,
     check_room,
     compare_placed,
+    find_first,
     find_versions,
     join_cells,
     list_parts,
     list_placed,
     list_placements,
+    list_sends,
     make_result,
+    name_clock,
     name_place,
     tuning,
 )
@@ -217,8 +220,11 @@ class DaskSession:
     def _start(self) -> None:
         """Have all devices placed, and place what stays."""
         self.heard: SimpleQueue[Heard] = SimpleQueue()
-        self.boards: list[Any] = [None] * len(self.parts)
-        """By device: the step and the bytes sent that it told last."""
+        self.left: set[int] = set()
+        """Devices whose lines have ended."""
+        self.runs = 0
+        """How many the devices were told to begin."""
+        self._begin_run(0)
         self.workers: dict[int, str] = {}
         self.is_on = True
         try:
@@ -239,9 +245,9 @@ class DaskSession:
     def _submit(self, client: Any) -> list[dict[str, Any]]:
         """Begin the tasks; where each is, and the facts that it tells."""
         self.key = secrets.token_hex(16)
-        name = f"tapestry-{secrets.token_hex(4)}"
+        name = f"{TASK}{secrets.token_hex(4)}"
         told: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        workers = self.cluster.list_workers(self.silent) if self.silent else None
+        workers = self.cluster.list_workers(self.silent)
         client.subscribe_topic(name, lambda event: told.put(event[1]))
         try:
             self.futures = [
@@ -270,7 +276,8 @@ class DaskSession:
                         late, f"device {late} was not placed within {self.patience:g} s: workers are busy, or lost"
                     )
         finally:
-            client.unsubscribe_topic(name)
+            with suppress(Exception):  # its cluster may have been ended
+                client.unsubscribe_topic(name)
         every = [found[device] for device in range(len(self.parts))]
         self._check_workers(every)
         return every
@@ -337,8 +344,9 @@ class DaskSession:
         """Find by how much devices' clocks are ahead of the caller's: not at all on his machine.
 
         On others they are asked a few times, and the quickest answers count: off by half of what those took at most.
+        What clocks drift apart from then on is not known.
         """
-        self.ahead, best = [0.0] * len(every), inf
+        self.ahead, best, self.clock_error = [0.0] * len(every), inf, 0.0
         others = [facts["device"] for facts in every if facts["clock"] != name_clock()]
         for _ in range(CLOCK_ROUNDS if others else 0):
             begin = perf_counter()
@@ -347,21 +355,52 @@ class DaskSession:
             told = [theirs for (theirs,), _ in self._wait("told_clock")]
             took = perf_counter() - begin
             if took < best:
-                best = took
+                best, self.clock_error = took, took / 2
                 for device in others:
                     self.ahead[device] = told[device] - begin - took / 2
 
-    def _end(self) -> None:
-        """End all devices: each ends when its line does."""
+    def _end(self) -> list[int | None]:
+        """End all devices: each ends when its line does. By device the bytes that it had sent, where that is known."""
         lines, futures, self.lines, self.futures, self.is_on = self.lines, self.futures, {}, [], False
         for line in lines.values():
             line.say("end")
+        told = self._hear_ends({device for device in lines if self.workers[device] not in self.silent} - self.left)
+        for line in lines.values():
             line.close()
         for future in futures:
             with suppress(Exception):
                 future.cancel(force=True)
         with suppress(Exception):
-            self.cluster.end()
+            ended = told.keys() & self.left
+            self.cluster.end({self.workers[device] for device in lines if device not in ended} if lines else None)
+        return [told[device] if device in told else self._find_sent(device) for device in range(len(self.parts))]
+
+    def _hear_ends(self, asked: set[int]) -> dict[int, int]:
+        """What devices tell that they had sent; where they are at a step they may take a moment to be done with it."""
+        told: dict[int, int] = {}
+        stop = monotonic() + TELL_SECONDS
+        while not asked <= self.left and monotonic() < stop:
+            try:
+                device, message = self.heard.get(timeout=stop - monotonic())
+            except (Empty, ValueError):  # the second where time is just over
+                break
+            if message is None:
+                self.left.add(device)
+            elif message.word == "ended":
+                runs, _, nbytes = message.values
+                told[device] = nbytes if runs == self.runs else 0
+                if asked <= told.keys() | self.left:
+                    stop = min(stop, monotonic() + LOOK_SECONDS)
+        return told
+
+    def _find_sent(self, device: int) -> int | None:
+        """What a device that is lost had sent: nothing before a run, and all where it had told so; else None."""
+        if not self.runs:
+            return 0
+        part, board = self.parts[device], self.boards[device]
+        total = sum(nbytes for _, nbytes in list_sends(part.program, part.work.buffers, self.first))
+        is_known = not total or device in self.done or (board is not None and board[1] == total)
+        return total if is_known else None
 
     def close(self) -> None:
         """End all devices, and the workers that were started for them."""
@@ -409,6 +448,8 @@ class DaskSession:
 
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, feeds = sorted(host), {**self.what.constants, **host}
+        self.runs += 1
+        self._begin_run(find_first(start))
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         from distributed.protocol.pickle import dumps
 
@@ -429,7 +470,16 @@ class DaskSession:
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         if self.stream.is_on(LOOK_SECONDS):
             self._show(counts, [values[0] for values, _ in answers])
-        return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
+        written = start.written if start else None
+        return make_result(self.plan, cells, counts, seconds, links, written, clock_error=self.clock_error)
+
+    def _begin_run(self, first: int) -> None:
+        """Nothing is known of devices in a run that begins with a step of the plan."""
+        self.first = first
+        self.boards: list[Any] = [None] * len(self.parts)
+        """By device: the step and the bytes sent that it told last."""
+        self.done: set[int] = set()
+        """Devices that have told their results."""
 
     def _show(self, counts: Sequence[Counts], began: Sequence[float]) -> None:
         """Show the shards in Dask's task stream, by when the run began on each device by the scheduler's clock."""
@@ -490,12 +540,14 @@ class DaskSession:
             except Empty:
                 continue
             if message is None:
+                self.left.add(device)
                 self._lose(device, f"the worker of device {device} ({self.workers[device]}) is gone")
             alive[device] = monotonic()
             word, values, frames = message
             if word == "alive":
-                moved = moved if self.boards[device] == values else monotonic()
-                self.boards[device] = values
+                runs, *board = values
+                if runs == self.runs and self.boards[device] != board:
+                    self.boards[device], moved = board, monotonic()
             elif word == "failed":
                 self._fail(device, values[0], pickle.loads(frames[0]))
             elif word == "unreached":
@@ -509,6 +561,8 @@ class DaskSession:
             elif word == wanted:
                 found[device] = values, frames
                 moved = monotonic()
+                if wanted == "done":
+                    self.done.add(device)
         if progress is not None:
             progress(self.total, self.total, last)
         return [found[device] for device in range(size)]
@@ -527,8 +581,7 @@ class DaskSession:
 
     def _fail(self, device: int, number: int, error: Exception) -> NoReturn:
         """End all, as a step of a device raised, or it could not begin."""
-        sent = self._count_sent()
-        self._end()
+        sent = self._end()
         if number < 0:
             raise BackendUnavailable(
                 f"backend 'dask': device {device} could not begin on worker {self.workers[device]}: "
@@ -538,15 +591,11 @@ class DaskSession:
 
     def _lose(self, device: int | None, why: str) -> NoReturn:
         """End all, as one is gone: it is named with the step that it was at when it was last heard."""
-        sent, step, where = self._count_sent(), None, ""
+        step, where = None, ""
         board = None if device is None else self.boards[device]
         if board is not None and board[0] >= 0:
             step, where = board[0], f"; it was last heard at {name_place(self.plan, board[0])}"
-        self._end()
+        sent = self._end()
         raise GenerationEnded(
             device, step, f"{why}{where}; nothing of the run is returned, and all other devices were ended", sent
         )
-
-    def _count_sent(self) -> list[int | None]:
-        """By device: the bytes that it said it had sent; what one sent after that is not known."""
-        return [None if board is None else board[1] for board in self.boards]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
 
-from tapestry_exec.dask.tuning import END_SECONDS, RESOURCE
+from tapestry_exec.dask.tuning import END_SECONDS, NAP_SECONDS, PATIENCE_SECONDS, RESOURCE, TASK
 from tapestry_exec.run import BackendUnavailable
 
 START = f"dask worker SCHEDULER --nthreads 1 --resources {RESOURCE}=1"
@@ -18,20 +18,27 @@ START = f"dask worker SCHEDULER --nthreads 1 --resources {RESOURCE}=1"
 
 
 class OwnCluster:
-    """Worker processes of this machine, one for each device, from `open` until `close`; begun anew after a fault."""
+    """Worker processes of this machine, one for each device, from `open` until `close`.
+
+    After a fault those are started again that were lost or are stuck: to begin all of them takes several times as long.
+    """
 
     def __init__(self, size: int, patience: float) -> None:
         self.size, self.patience = size, patience
         self.cluster: Any = None
         self.client: Any = None
+        self.killed: set[str] = set()
+        """Addresses of workers whose successors may not be there yet."""
 
     def list_workers(self, silent: Collection[str]) -> None:
-        """Any will do: those that were silent have been killed."""
+        """Any will do: there is one for each device, and those that were silent have been killed."""
 
     def open(self) -> Any:
         """A client of the workers, which are started where there are none."""
         from distributed import Client, LocalCluster
 
+        if self.killed and not self._wait_for_successors():
+            self.close()
         if self.client is None:
             try:
                 self.cluster = LocalCluster(
@@ -41,6 +48,7 @@ class OwnCluster:
                     dashboard_address=":0",
                     memory_limit=0,  # arenas were weighed before
                     resources={RESOURCE: 1},
+                    preload=["tapestry_exec.dask.member"],  # before a worker is there: patience is not for imports
                     silence_logs=logging.CRITICAL,
                 )
             except RuntimeError as error:
@@ -51,18 +59,39 @@ class OwnCluster:
             self.client = Client(self.cluster, set_as_default=False)
         return self.client
 
-    def end(self) -> None:
-        """End the workers at once, whatever they do: one that was stopped, or never returns, would not end itself."""
-        if self.cluster is not None:
-            for nanny in self.cluster.workers.values():
-                nanny.auto_restart = False
-                if nanny.pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(nanny.pid, signal.SIGKILL)
-        self.close()
+    def _wait_for_successors(self) -> bool:
+        """Whether there are as many workers again as before some were killed."""
+        stop = monotonic() + max(self.patience, PATIENCE_SECONDS)
+        while len(ask_workers(self.client).keys() - self.killed) < self.size:
+            if monotonic() > stop:
+                return False
+            sleep(NAP_SECONDS)
+        self.killed.clear()
+        return True
+
+    def end(self, lost: Collection[str] | None) -> None:
+        """End workers at once, by their addresses, whatever they do; all of them where it is not known which.
+
+        One that was stopped, or never returns, would not end itself. Their nannies start others.
+        """
+        self.killed |= set(lost or ())
+        if lost is None:
+            self._kill(lambda nanny: True)
+            self.close()
+        else:
+            self._kill(lambda nanny: nanny.worker_address in lost)
+
+    def _kill(self, is_meant: Callable[[Any], bool]) -> None:
+        for nanny in () if self.cluster is None else self.cluster.workers.values():
+            if nanny.pid is not None and is_meant(nanny):
+                with suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the workers."""
+        if self.killed:  # what is being started would be waited for
+            self._kill(lambda nanny: True)
+            self.killed.clear()
         client, cluster, self.client, self.cluster = self.client, self.cluster, None, None
         if client is not None:
             client.close(END_SECONDS)
@@ -101,12 +130,16 @@ class ForeignCluster:
                 return self.client
             if monotonic() >= stop:
                 raise BackendUnavailable(self._tell_few(len(workers), able))
-            sleep(0.1)
+            sleep(NAP_SECONDS)
 
     def list_workers(self, silent: Collection[str]) -> list[str] | None:
-        """Those that may be taken, where some that were silent are left out and enough remain; None for any."""
+        """Those that have no device yet, where enough of them remain, without those that were silent; None for any.
+
+        The scheduler would choose by what workers have to compute: a device is a task that has left their threads.
+        """
         able = self._list_able(self._ask_workers())
-        others = [name for name in able if name not in silent]
+        busy = {name for name, keys in self.client.processing().items() if any(str(k).startswith(TASK) for k in keys)}
+        others = [name for name in able if name not in silent and name not in busy]
         return others if len(able) > len(others) >= self.size else None
 
     def _list_able(self, workers: Mapping[str, Any]) -> list[str]:
@@ -129,12 +162,11 @@ class ForeignCluster:
                 f"backend 'dask': the client's state is {self.client.status}; give one that is connected to a scheduler"
             )
         try:
-            found: dict[str, Any] = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+            return ask_workers(self.client)
         except (OSError, TimeoutError) as error:
             raise BackendUnavailable(
                 f"backend 'dask': the scheduler does not answer ({type(error).__name__}: {error}); start it again"
             ) from error
-        return found
 
     def _tell_few(self, count: int, able: Sequence[str]) -> str:
         return (
@@ -142,7 +174,7 @@ class ForeignCluster:
             f"{RESOURCE!r}; start more, each by `{START}`"
         )
 
-    def end(self) -> None:
+    def end(self, lost: Collection[str] | None) -> None:
         """A generation has ended: workers that were lost may take a while to come back."""
         self.has_lost = True
 
@@ -151,3 +183,9 @@ class ForeignCluster:
         if self.is_mine and self.client is not None:
             self.client.close(END_SECONDS)
             self.client = None
+
+
+def ask_workers(client: Any) -> dict[str, Any]:
+    """What the scheduler knows of its workers, by their addresses."""
+    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found

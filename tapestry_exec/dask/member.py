@@ -5,8 +5,8 @@ Messages, each a word with what follows it::
     caller to device    meet addresses senders    tell_clock    set_up part (pickled)    place constants    run inputs
                         end
     device to caller    met    told_clock seconds    ready files missing    placed bytes    did steps operator
-                        alive step bytes    done beginning, counts (pickled), cells
-                        failed step error (pickled)    lost device step
+                        alive runs step bytes    done beginning, counts (pickled), cells
+                        failed step error (pickled)    lost device step    ended runs step bytes
     device to device    parcel tag, times, cells
 """
 
@@ -16,8 +16,7 @@ import asyncio
 import hmac
 import os
 import pickle
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition
@@ -27,7 +26,7 @@ from typing import Any
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.leaving import LeftOutput, keep_values
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
-from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS
+from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS, PAUSE_SECONDS
 from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires, tell_unreached
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
@@ -39,7 +38,9 @@ from tapestry_exec.run import (
     find_versions,
     hold_constants,
     list_placements,
+    list_sends,
     make_portable,
+    name_clock,
     tuning,
 )
 from tapestry_plan.ir import Stored
@@ -87,6 +88,12 @@ class Post:
         self.gone: set[int] = set()
         self.is_over = False
         self.board = [-1, 0]
+        self.runs = 0
+        """How many the caller has begun, of which the board tells the last one."""
+        self.sends: Collection[int] = ()
+        """The steps in which this device sends."""
+        self.is_at_work = True
+        self.telling: asyncio.Task[None] | None = None
         self.strangers = 0
 
     # -- in the loop ------------------------------------------------------------------------------------
@@ -127,18 +134,28 @@ class Post:
     async def _beat(self, line: Line) -> None:
         """Say that this device is alive, and where it is, as long as the caller listens."""
         while not self.is_over:
-            line.say("alive", *map(int, self.board))
+            line.say("alive", self.runs, *map(int, self.board))
             await asyncio.sleep(self.pause)
 
     pause = BEAT_SECONDS
 
+    async def _tell_end(self, line: Line) -> None:
+        """Say what was sent: no send begins any more, and what one has sent that had begun is known when it ends."""
+        while self.is_at_work and self.board[0] in self.sends:
+            await asyncio.sleep(PAUSE_SECONDS)
+        line.say("ended", self.runs, *map(int, self.board))
+
     def _hear_caller(self, message: Message | None) -> None:
+        if message is not None and message.word == "run":
+            self.runs, self.board[:] = self.runs + 1, (-1, 0)
         if message is None or message.word == "end":
             self.is_over = True
             with self.arrived:
                 self.arrived.notify_all()
             if self.wires is not None:
                 self.wires.stop()
+            if message is not None and self.caller is not None:
+                self.telling = asyncio.create_task(self._tell_end(self.caller))
         self.told.put(message or Message("end"))
 
     def _hear(self, peer: int, message: Message | None) -> None:
@@ -166,7 +183,9 @@ class Post:
 
     async def shut(self) -> None:
         """End all lines."""
-        self.is_over = True
+        self.is_over, self.is_at_work = True, False
+        if self.telling is not None:
+            await self.telling
         self.listener.stop()
         for line in self.others:
             line.close()
@@ -212,10 +231,13 @@ class DeviceTask:
         How long the caller may take to connect.
     is_wanted : callable
         Whether the scheduler still wants the task.
+    secede : callable
+        Leaves the worker's threads, which are for what users compute, and keeps the resource: called when all devices
+        are placed, as a worker that is free for tasks would be taken for other devices.
     """
 
-    def __init__(self, post: Post, patience: float, is_wanted: Callable[[], bool]) -> None:
-        self.post, self.patience, self.is_wanted = post, patience, is_wanted
+    def __init__(self, post: Post, patience: float, is_wanted: Callable[[], bool], secede: Callable[[], None]) -> None:
+        self.post, self.patience, self.is_wanted, self.secede = post, patience, is_wanted, secede
         self.member: Member | None = None
         self.sources: Mapping[str, Source] = {}
         """Inputs that are read where they lie."""
@@ -231,6 +253,8 @@ class DeviceTask:
     def serve(self) -> None:
         """Do what the caller says, until he ends it."""
         message = self._wait_for_caller()
+        if message.word != "end":
+            self.secede()
         while message.word != "end":
             try:
                 getattr(self, f"_{message.word}")(message)
@@ -257,6 +281,7 @@ class DeviceTask:
         self.part: DevicePart = part
         transport = self.transport = self.post.wires or self.post
         transport.receipts = part.list_receipts()
+        self.post.sends = {number for number, _ in list_sends(part.program, part.work.buffers)}
         fed: Any = FedBackend
         self.member = Member(part, fed(), transport, self.post.board)
         lying: list[Stored] = [one for one in stored if os.path.isfile(one.path.partition("#")[0])]
@@ -305,18 +330,9 @@ class DeviceTask:
         self._say("done", began, frames=[pickle.dumps(counts), *list_frames(cells)])
 
 
-def name_clock() -> str:
-    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:  # another system
-        return socket.gethostname()
-
-
 def be_device(device: int, key: str, topic: str, patience: float) -> None:
     """The task of a device, as long as the caller wants it."""
-    from distributed import get_worker
+    from distributed import get_worker, secede
 
     worker = get_worker()
     post = Post(device, key, worker)
@@ -325,12 +341,12 @@ def be_device(device: int, key: str, topic: str, patience: float) -> None:
 
     def is_wanted() -> bool:
         known = worker.state.tasks.get(task)
-        return known is not None and known.state == "executing"
+        return known is not None and known.state in ("executing", "long-running")
 
     try:
         facts = {"device": device, "address": address, "wire": post.wires and post.wires.address}
         worker.log_event(topic, {**facts, "worker": worker.address, "clock": name_clock(), "versions": find_versions()})
-        DeviceTask(post, patience, is_wanted).serve()
+        DeviceTask(post, patience, is_wanted, secede).serve()
     finally:
         post.do(post.shut(), patience)
         if post.wires is not None:

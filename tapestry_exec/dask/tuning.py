@@ -2,14 +2,22 @@
 
 RESOURCE = "tapestry"
 """What a device takes of a worker: one of these."""
+TASK = "tapestry-"
+"""With which the keys of the tasks of devices begin."""
 PATIENCE_SECONDS = 30.0
 """How long a worker may be silent, or not be there, before all devices are ended."""
 BEAT_SECONDS = 1.0
 """How often a device says that it is alive, or more often where patience is short."""
+TELL_SECONDS = 3.0
+"""How long a device that is ended may take to tell what it had sent, and then to be done with its step."""
+PAUSE_SECONDS = 0.005
+"""How often a device that is ended looks whether it is done with a send."""
 LOOK_SECONDS = 0.5
 """How often the caller looks who is silent."""
 HELLO_SECONDS = 10.0
 """How long who connects to a device may take to say the key of its generation."""
+NAP_SECONDS = 0.1
+"""How often the caller looks whether workers that were lost have successors."""
 CLOCK_ROUNDS = 8
 """How often devices of other machines are asked for their clocks' time; the quickest round counts."""
 HEAD_NBYTES = 32

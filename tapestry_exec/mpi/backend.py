@@ -40,6 +40,7 @@ from tapestry_exec.run import (
     load_from_wing,
     make_portable,
     make_result,
+    name_clock,
     tuning,
 )
 from tapestry_plan.ir import Op
@@ -196,9 +197,10 @@ class MpiSession:
     def _begin(self, told: Counter[str] | None) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
-        found = self.mail.exchange({**find_versions(), **more})
+        found = self.mail.exchange({**find_versions(), **more, "clock": name_clock()})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
+        self.mail.is_one_clock = len({facts.pop("clock", None) for facts in found}) == 1
         for name, facts in zip(ranks, found, strict=True):
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
@@ -318,20 +320,23 @@ class MpiSession:
 
         def work() -> Any:
             assert self.member is not None, "all have begun"
-            return self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
+            found = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
+            return (begin, self.mail.clock_error), *found
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
         answers = self._end_together(work)
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
-        counts = [counted for counted, _ in answers]
-        cells = join_cells(self.parts, [taken for _, taken in answers])
+        began, errors_told = zip(*(told for told, _, _ in answers), strict=True)
+        error = max(began) - min(began) if self.mail.is_one_clock else max(errors_told)
+        counts = [counted for _, counted, _ in answers]
+        cells = join_cells(self.parts, [taken for _, _, taken in answers])
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         if start is None or start.written is None:
-            return make_result(self.plan, cells, counts, seconds, links)
+            return make_result(self.plan, cells, counts, seconds, links, clock_error=error)
         written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
-        result = make_result(self.plan, cells, counts, seconds, links, written)
+        result = make_result(self.plan, cells, counts, seconds, links, written, clock_error=error)
         self.mail.exchange(None)  # so that all read what was written
         self.mail.finish()
         return result

@@ -48,6 +48,10 @@ class Mail:
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
+        self.clock_error = 0.0
+        """By how many seconds at most that was earlier than on the rank that began last, where clocks do not tell."""
+        self.is_one_clock = False
+        """Whether all ranks read the same one."""
         self.pace = Pace()
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
@@ -97,13 +101,20 @@ class Mail:
     def begin_together(self, cut: int = 0) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all.
 
-        All go on from the same cut, which is the number of a step.
+        All go on from the same cut, which is the number of a step. Ranks of several machines meet once more behind that
+        moment: as no rank leaves that meeting before all have come, each one's moment was before any one's end of it.
         """
         self.calls.begin_run(cut)
+        self._meet()
+        self.begin = perf_counter()
+        if not self.is_one_clock:
+            self._meet()
+            self.clock_error = perf_counter() - self.begin
+        return self.begin
+
+    def _meet(self) -> None:
         barrier = self.comm.Ibarrier()
         self._wait(barrier.Test, False, "all ranks to begin a run")
-        self.begin = perf_counter()
-        return self.begin
 
     def tell_failure(self) -> None:
         """Have the other ranks end their runs."""

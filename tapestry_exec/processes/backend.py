@@ -198,20 +198,21 @@ class ProcessSession:
                 self.server.wait(END_SECONDS)
         self.kill()
 
-    def kill(self) -> None:
-        """End the processes at once, whatever they do."""
-        is_stopped = self._is_server_stopped()
-        server, self.server, self.shared, self.server_stopped = self.server, None, None, None
+    def kill(self) -> list[int | None]:
+        """End the processes at once, whatever they do; by device the bytes that it had sent."""
+        is_stopped, server, shared = self._is_server_stopped(), self.server, self.shared
+        self.server, self.shared, self.server_stopped = None, None, None
         self.stopped.clear()
         for connection in self.connections:
             connection.close()
-        if server is None:
-            return
+        if server is None or shared is None:
+            return []
         try:
             server.wait(0 if is_stopped else END_SECONDS)  # which kills its own, as the caller is gone
         except subprocess.TimeoutExpired:
             server.kill()  # and Linux kills those that it has forked
             server.wait()
+        return [int(nbytes) for nbytes in view_slot(shared, self.layout.boards)[:, 1]]
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -313,8 +314,7 @@ class ProcessSession:
 
     def _end(self, device: int, number: int, error: Exception) -> NoReturn:
         """End all, as a step of one raised, or it could not begin."""
-        sent = self._count_sent()
-        self.kill()
+        sent = self.kill()
         if number < 0:
             raise BackendUnavailable(
                 f"backend 'processes': a process could not begin: {type(error).__name__}: {error}; operators of your "
@@ -373,7 +373,7 @@ class ProcessSession:
 
     def _lose(self, process: int | None, why: str) -> NoReturn:
         """End all, as one is gone: it is named with the device whose turn it was, and the step that this was at."""
-        sent, step, where, device = self._count_sent(), None, "", None
+        step, where, device = None, "", None
         if process is not None:
             group, boards = self.groups[process], self._view(self.layout.boards)
             why = f"the process of {tell_devices(group)} {why}"
@@ -382,7 +382,7 @@ class ProcessSession:
             if number >= 0:
                 step = number
                 where = f" at {name_place(self.plan, number)}"
-        self.kill()
+        sent = self.kill()
         raise GenerationEnded(
             device,
             step,
@@ -390,9 +390,6 @@ class ProcessSession:
             "ended: run it again",
             sent,
         )
-
-    def _count_sent(self) -> list[int | None]:
-        return [int(nbytes) for nbytes in self._view(self.layout.boards)[:, 1]]
 
 
 def _send(process: Connection, data: bytes) -> None:

@@ -25,7 +25,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_exec.run import tuning
-from tapestry_exec.run.alike import check_alike, digest_plan, find_versions
+from tapestry_exec.run.alike import check_alike, digest_plan, find_versions, name_clock
 from tapestry_exec.run.backends import (
     BACKENDS,
     Absorbed,
@@ -48,7 +48,7 @@ from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
 from tapestry_exec.run.deployment import Deployment, deploy, run
 from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
-from tapestry_exec.run.generations import GenerationEnded, Generations
+from tapestry_exec.run.generations import GenerationEnded, Generations, find_first, list_sends
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, Transport, count_flop, find_blocks
 from tapestry_exec.run.parts import (
     DevicePart,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -30,6 +31,15 @@ def find_versions() -> dict[str, str]:
     except metadata.PackageNotFoundError:  # it runs from its sources
         own = "of unknown version"
     return {"tapestry-tensor": own, "numpy": np.__version__, "BLAS": name_blas()}
+
+
+def name_clock() -> str:
+    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:  # another system
+        return socket.gethostname()
 
 
 def digest_plan(plan: ShardPlan) -> str:

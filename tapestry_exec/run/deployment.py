@@ -168,7 +168,7 @@ def run(
             result = session.run(host, savings, progress, trace is not None, is_plain)
     compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
     if trace is not None:
-        write_trace(result.timeline, trace)
+        write_trace(result.timeline, trace, result.clock_error)
     if not verify:
         return result
     found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
@@ -467,7 +467,7 @@ class Deployment:
                 self._predicted[names] = predict(self._prepared, self._stays, names)
             compare_counts(self._predicted[names], result)
         if trace is not None:
-            write_trace(result.timeline, trace)
+            write_trace(result.timeline, trace, result.clock_error)
         if not verify:
             return result
         return replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))

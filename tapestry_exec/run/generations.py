@@ -11,10 +11,12 @@ ends a generation, and the next one begins from the last checkpoint, or from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Never, TypeVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,6 +26,8 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.results import Fault, RunResult, StepFailed
 from tapestry_exec.run.sessions import Deployed
 from tapestry_exec.run.ways import name_step
+from tapestry_plan.steps import Buffer, DeviceStep, Send
+from tapestry_sets.limits import FrozenDict
 
 T = TypeVar("T")
 
@@ -54,6 +58,8 @@ class GenerationEnded(Exception):
         super().__init__(why)
         self.device, self.step, self.why, self.cause = device, step, why, cause
         self.nbytes_sent = tuple(nbytes_sent)
+        self.cut = 0
+        """The plan's step with which the generation began."""
 
 
 class Generations(Struct, frozen=True):
@@ -112,13 +118,14 @@ class Generations(Struct, frozen=True):
             try:
                 return attempt(), faults
             except GenerationEnded as ended:
-                fault = Fault(len(faults) + 1, ended.device, ended.step, ended.why, ended.nbytes_sent)
-                again = bool(faults) and ended.cause is not None and _is_same(faults[-1], fault)
-                faults.append(fault)
+                generation = len(faults) + 1
+                again = bool(faults) and ended.cause is not None and _is_same(faults[-1], ended)
                 goes_on = goes_on and (savings is None or savings.find_last() is None)
-                if len(faults) <= self.retries and not goes_on and not again:
-                    continue
-                self._fail(prepared, ended, len(faults), goes_on)
+                if generation > self.retries or goes_on or again:
+                    self._fail(prepared, ended, generation, goes_on)
+                sent = ended.nbytes_sent
+                steps = _find_steps(prepared, ended.cut, sent)
+                faults.append(Fault(generation, ended.device, ended.step, ended.why, sent, steps))
 
     def run(
         self,
@@ -134,7 +141,11 @@ class Generations(Struct, frozen=True):
             if savings is None:
                 return attempt(None)
             start = savings.begin()
-            return savings.mark(attempt(start), start)
+            try:
+                return savings.mark(attempt(start), start)
+            except GenerationEnded as ended:
+                ended.cut = find_first(start)
+                raise
 
         result, faults = self.begin(what.prepared, begin_one, goes_on, savings)
         return replace(result, faults=tuple(faults)) if faults else result
@@ -149,5 +160,33 @@ class Generations(Struct, frozen=True):
         raise StepFailed(f"{ended.why}{which}") from ended.cause
 
 
-def _is_same(one: Fault, other: Fault) -> bool:
-    return (one.device, one.step, one.error) == (other.device, other.step, other.error)
+def _is_same(one: Fault, other: GenerationEnded) -> bool:
+    return (one.device, one.step, one.error) == (other.device, other.step, other.why)
+
+
+def find_first(start: Start | None) -> int:
+    """The plan's step with which a generation begins."""
+    return 0 if start is None or start.resumed is None else start.resumed.manifest.cut
+
+
+def list_sends(
+    program: Iterable[DeviceStep], buffers: Mapping[int, Buffer], first: int = 0
+) -> Iterator[tuple[int, int]]:
+    """What a device sends, from a step of the plan on: the steps and their bytes, in the order in which it does so."""
+    for at in program:
+        if isinstance(at.step, Send) and at.number >= first:
+            cells = sum(region.size for region in at.step.regions)
+            yield at.number, cells * np.dtype(buffers[at.step.src].dtype).itemsize
+
+
+def _find_steps(prepared: PreparedPlan, first: int, sent: Sequence[int | None]) -> FrozenDict[int, int]:
+    """Of which of the plan's steps the bytes are that devices sent: as many of each program's sends as make them up."""
+    found = Counter[int]()
+    for program, left in zip(prepared.programs, sent, strict=True):
+        sends = list_sends(program, prepared.work.buffers, first)
+        while left:
+            number, nbytes = next(sends)
+            found[number] += nbytes
+            left -= nbytes
+            assert left >= 0, "a device sends what its program says"
+    return FrozenDict(sorted(found.items()))

@@ -97,15 +97,17 @@ class Fault(Struct, frozen=True, metaclass=Public):
         Where it was seen, and the plan's step that the device was at.
     error : str
     nbytes_sent : tuple of (int or None)
-        By device: bytes handed to the transport in that generation, as far as its senders had told by then; None where
-        nothing is known.
+        By device: bytes of what it had sent whole in that generation, as it counted them; None where a device that was
+        lost had not told them. What one was sending as it died is not among them.
+    nbytes_by_step : dict of int to int
+        The same by the plan's step, but for devices of which nothing is known.
 
     Examples
     --------
     >>> from tapestry_exec import Fault
-    >>> fault = Fault(1, 0, 77, "the process of device 0 died (signal 9) at step 77", (96, None))
-    >>> fault.device, fault.step, sum(nbytes or 0 for nbytes in fault.nbytes_sent)
-    (0, 77, 96)
+    >>> fault = Fault(1, 1, 77, "the worker of device 1 is gone", (96, None), {12: 32, 15: 64})
+    >>> fault.device, fault.step, sum(fault.nbytes_by_step.values())
+    (1, 77, 96)
     """
 
     generation: int
@@ -113,6 +115,7 @@ class Fault(Struct, frozen=True, metaclass=Public):
     step: int | None
     error: str
     nbytes_sent: tuple[int | None, ...]
+    nbytes_by_step: dict[int, int]
 
 
 class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
@@ -148,6 +151,8 @@ class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
         What ended the generations before the one whose result this is; what these moved is not among the counts.
     resumed_at : int, optional
         The plan's step with which the run began, where it went on from a checkpoint: counts are of what was left.
+    clock_error : float
+        By how many seconds at most the times of a device are off, whose clock is another machine's; 0 with one clock.
 
     Examples
     --------
@@ -175,6 +180,7 @@ class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
     nbytes_copied: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
     resumed_at: int | None = None
+    clock_error: float = 0.0
 
     def __repr__(self) -> str:
         names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)

@@ -340,6 +340,7 @@ def make_result(
     links: Mapping[tuple[int, int], int],
     written: Written | None = None,
     record: Record | None = None,
+    clock_error: float = 0.0,
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
     if record is None:
@@ -358,6 +359,7 @@ def make_result(
         record,
         nbytes_spilled=tuple(one.spilled for one in counts),
         nbytes_copied=tuple(one.copied for one in counts),
+        clock_error=clock_error,
     )
 
 

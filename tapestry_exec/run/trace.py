@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -192,7 +193,7 @@ IN_ARENA = "bytes in the arena"
 
 
 @check_arguments(path="give the path of a file")
-def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) -> None:
+def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str], clock_error: float = 0.0) -> None:
     """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
 
     Every device is a process with a row for each kind of work, and with counters: bytes received from other
@@ -206,11 +207,13 @@ def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) ->
         As `RunResult.timeline` has it.
     path : path of a file
         Replaced if it is there, once all is written.
+    clock_error : float
+        As `RunResult.clock_error` has it; the trace's metadata state it.
 
     Raises
     ------
     ValueError
-        For a path that cannot be written.
+        For a path that cannot be written, and a `clock_error` that is below 0 or no number of seconds.
 
     Examples
     --------
@@ -229,12 +232,15 @@ def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) ->
     ----------
     "Trace Event Format", Google: complete events (X), counters (C), flows (s, f) and metadata (M).
     """
+    if not 0 <= clock_error < inf:
+        raise ValueError(f"write_trace: clock_error must be seconds from 0 on, not {clock_error}; give RunResult's")
     spans = [span for event in timeline for span in _spans(event)]
     arrows = [arrow for event in timeline if event.phases for arrow in _arrow(event)]
     shown = [*_names(spans), *spans, *arrows, *_counters(timeline)]
     shown.sort(key=lambda entry: entry.get("ts", -1.0))
     with replace_file(check_target(path, "trace")) as file:
-        file.write(msgspec.json.encode({"traceEvents": shown, "displayTimeUnit": "ms"}))
+        more = {"clock_error_us": clock_error * 1e6}
+        file.write(msgspec.json.encode({"traceEvents": shown, "displayTimeUnit": "ms", "otherData": more}))
 
 
 def _spans(event: TraceEvent) -> Iterator[dict[str, Any]]:

@@ -37,8 +37,12 @@ def show_run(run: MeasuredRun, outputs: Sequence[Sequence[str]]) -> str:
         panel("outputs", "Its outputs", table(("output", "cells", "differs by"), outputs)),
         panel("counted", "What it counted", by_device(columns)),
         panel("traffic", "Which bytes went where", draw_links(run.nbytes_by_link, size)),
-        panel("lanes", "When it ran", draw_lanes("measured", list_measured(run), size, run.seconds)),
+        panel("lanes", _tell_when(run.clock_error), draw_lanes("measured", list_measured(run), size, run.seconds)),
     )
+
+
+def _tell_when(clock_error: float) -> str:
+    return "When it ran" + (f", by clocks that are off by at most {UNITS.seconds(clock_error)}" if clock_error else "")
 
 
 def wrap(*inside: str) -> str:

@@ -78,15 +78,21 @@ WAITED_FOR = ("continued", "client")
 """Kinds after which nobody begins again; on processes also who joins late."""
 PROCESSES, DASK = "processes", "Dask"
 DEVICES, ROUNDS, RETRIES, PATIENCE, WAIT_SECONDS = 3, 20, 3, 3.0, 10.0
-HEAD = "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain, as told | made |"
+HEAD = (
+    "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain, as told | not known of devices | made |"
+)
 
 
 class Tried(NamedTuple):
-    """One run with a fault: whether it recovered, its seconds, and bytes sent in generations that ended."""
+    """One run with a fault: whether it recovered, its seconds, and bytes sent in generations that ended.
+
+    `unknown` is of how many devices nobody knows what they had sent.
+    """
 
     recovered: bool
     seconds: float
     beyond: int
+    unknown: int = 0
 
 
 # ------------------------------------------------------------------------------------------------- one fault
@@ -217,7 +223,8 @@ def try_device(kind: str, place: Place) -> Tried:
     same = all(found.outputs[name].tobytes() == array.tobytes() for name, array in wanted.outputs.items())
     same &= found.nbytes_by_link == wanted.nbytes_by_link and was_done
     same &= not found.faults if kind in WAITED_FOR else len(found.faults) >= 1
-    return Tried(same, seconds, sum(sent or 0 for fault in found.faults for sent in fault.nbytes_sent))
+    told = [sent for fault in found.faults for sent in fault.nbytes_sent]
+    return Tried(same, seconds, sum(sent or 0 for sent in told), told.count(None))
 
 
 def try_late_process(place: Place) -> Tried:
@@ -305,7 +312,7 @@ def tell(what: str, kind: str, tried: Sequence[Tried]) -> str:
     vain = "not told" if kind == "client" else f"{int(np.median(beyond)):,} ({max(beyond):,})"
     return (
         f"| {what} | {KINDS[kind]} | {len(tried)} | {sum(one.recovered for one in tried)} | {np.median(seconds):.1f} "
-        f"({max(seconds):.1f}) | {vain} | {date.today()}, load {os.getloadavg()[1]:.0f} |"
+        f"({max(seconds):.1f}) | {vain} | {max(one.unknown for one in tried)} | {date.today()}, load {os.getloadavg()[1]:.0f} |"
     )
 
 
@@ -351,7 +358,10 @@ def measure_on_dask(kinds: Sequence[str], rounds: int) -> Iterator[str]:
         every = [try_cuts() for _ in range(rounds)]
         for kind in cuts:
             told = [one[CUTS[kind]] for one in every]
-            tried = [Tried(a["same"] and len(a["faults"]) == CUTS[kind], a["seconds"], a["in vain"]) for a in told]
+            tried = [
+                Tried(a["same"] and len(a["faults"]) == CUTS[kind], a["seconds"], a["in vain"], a["unknown"])
+                for a in told
+            ]
             yield tell("Dask, 3 networks", kind, tried)
 
 

@@ -90,8 +90,8 @@ class Sabotage:
     kinds : sequence of str
         "computing": killed there; "sending": when a part of the next parcel has gone; "receiving": when a part of one
         was read, or it is taken; "last": when all steps are done, and the caller does not know; "eating": it takes more
-        and more memory; "stopping", "raising", "never": it does not return; "dozing": for a fifth of a second;
-        "waiting": until the folder has a file "go on".
+        and more memory; "stopping", "raising"; "falling": killed when all others have waited for long; "never": it does
+        not return; "dozing": for a fifth of a second; "waiting": until the folder has a file "go on".
     folder : str
         Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time. Who is killed
         while it sends or receives leaves the names of the functions that it was in, in a file "died sending".
@@ -119,6 +119,9 @@ class Sabotage:
     def act(self, kind: str) -> None:
         match kind:
             case "computing":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "falling":
+                time.sleep(2.5)
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stopping":
                 if self.folder:

@@ -139,7 +139,7 @@ ROWS: dict[str, Row] = {
     "write_trace": Row(
         write_trace,
         lambda: {"timeline": ran().timeline, "path": "trace.json"},
-        refuses={"path": ("/none/none",), "timeline": ([5],)},
+        refuses={"path": ("/none/none",), "timeline": ([5],), "clock_error": (-1.0, float("nan"))},
         says={"path": "path|trace"},
     ),
 }

@@ -126,10 +126,13 @@ def test_runs_save_what_they_tell(folder: Path) -> None:
 def test_faults_are_listed() -> None:
     """Of a run whose devices began again."""
     p, inputs = made(2)
-    fault = Fault(1, 0, 7, "the process of device 0 died (signal 9)", (96, None))
-    told = json.loads(msgspec.json.encode(RunFigures.of(replace(run(p, inputs), faults=(fault,)))))
+    fault = Fault(1, 0, 7, "the process of device 0 died (signal 9)", (96, None), {3: 32, 5: 64})
+    result = replace(run(p, inputs), faults=(fault,), clock_error=0.002)
+    told = json.loads(msgspec.json.encode(RunFigures.of(result)))
+    assert told["clock_error"] == 0.002
     assert told["generation"] == 2 and told["faults"] == [
         {"generation": 1, "device": 0, "step": 7, "error": fault.error, "nbytes_sent": [96, None]}
+        | {"steps": [[3, 32], [5, 64]]}
     ]
 
 

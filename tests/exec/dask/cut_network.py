@@ -88,7 +88,8 @@ def main(folder: str) -> None:
             same = all(found.outputs[name].tobytes() == array.tobytes() for name, array in wanted.outputs.items())
             same &= found.nbytes_by_link == wanted.nbytes_by_link
             told = {"same": same, "faults": [fault.error for fault in found.faults], "seconds": took}
-            told["in vain"] = sum(sent or 0 for fault in found.faults for sent in fault.nbytes_sent)
+            sent = [nbytes for fault in found.faults for nbytes in fault.nbytes_sent]
+            told |= {"in vain": sum(nbytes or 0 for nbytes in sent), "unknown": sent.count(None)}
             print(json.dumps(told), flush=True)
 
 

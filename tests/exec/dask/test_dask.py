@@ -232,7 +232,9 @@ def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> 
             found = placed.run(inputs)
             took = time.perf_counter() - begin
             session: Any = placed._session
-            assert (session.ahead == [0.0] * 3) is is_near and max(map(abs, session.ahead)) < took + 1
+            assert (session.ahead == [0.0] * 3) is is_near
+            # All clocks are this machine's: what they seem to be ahead is the error, which is stated.
+            assert max(map(abs, session.ahead)) <= found.clock_error < 1 and (found.clock_error == 0) is is_near
         events = [event for event in found.timeline if event.phases]
         slack = 1e-6 if is_near else 2 * max(map(abs, session.ahead))
         for event in events:

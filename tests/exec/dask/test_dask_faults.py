@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tapestry_exec import Checkpoints, DaskBackend, StepFailed, deploy, run
+from tapestry_exec import Checkpoints, DaskBackend, Fault, StepFailed, deploy, run
 from tapestry_exec.run import tuning
+from tapestry_plan import ShardPlan
+from tapestry_plan.ir import BUILTIN_OPS
 from tests.exec.dask.clusters import keep_away, put_another
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_process_checkpoints import Later
 from tests.exec.processes.test_processes import wait_until
 from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_side_by_side import made
+from tests.exec.sent_bytes import find_sent, find_step, list_copies, list_sums, sum_by_device
 from tests.ways_of_running import assert_same
 
 KINDS = ("computing", "sending", "receiving", "last", "eating", "raising")
@@ -52,9 +56,51 @@ def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Pa
         assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
         for kind, fault in zip(KINDS, found.faults, strict=True):
             assert ("too hot" if kind == "raising" else "is gone") in fault.error
-            assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+            assert_told(p, fault, kind == "raising")
         for kind, verb in (("sending", "send"), ("receiving", "recv")):  # it was in the call
             assert verb in (tmp_path / str(k) / f"died {kind}").read_text().split()
+
+
+def assert_told(p: ShardPlan, fault: Fault, is_whole: bool) -> None:
+    """All devices that are left tell what they sent: whole sends of theirs. Of device 0 that is known, or nothing."""
+    assert (fault.nbytes_sent[0] is not None) >= is_whole and None not in fault.nbytes_sent[1:]
+    for device, sent in enumerate(fault.nbytes_sent):
+        assert sent is None or sent in list_sums(p, device)
+    told = {one.number: one for one in list_copies(p) if one.number in fault.nbytes_by_step}
+    assert fault.nbytes_by_step == {number: one.nbytes for number, one in told.items()}
+    assert sum_by_device(p, told) == tuple(sent or 0 for sent in fault.nbytes_sent)
+
+
+def test_what_was_sent_is_told_by_step(client: Any, tmp_path: Path) -> None:
+    """All stand still, and one dies: what it had sent is known where it had told that it had sent everything."""
+    p, inputs = made(3)
+    wait_for_four(client)
+    marks = [tmp_path / name for name in ("relu", "tanh")]
+    for mark in marks:
+        mark.mkdir()
+    ops = {mark.name: replace(BUILTIN_OPS[mark.name], block=Sabotage(["falling"], str(mark))) for mark in marks}
+    first, second = run(p, inputs, backend=DaskBackend(client), ops=ops).faults
+    sent = find_sent(p, 0, step := find_step(p, "act", 0))
+    assert first.step == step and first.nbytes_sent == (None, *sum_by_device(p, sent)[1:])
+    assert first.nbytes_by_step == {k: one.nbytes for k, one in sent.items() if one.source}
+    sent = find_sent(p, 0, step := find_step(p, "last", 0))
+    assert second.step == step and second.nbytes_sent == sum_by_device(p, sent)
+    assert second.nbytes_by_step == {k: one.nbytes for k, one in sent.items()}
+    assert sum(second.nbytes_sent) == sum(second.nbytes_by_step.values()) == p.nbytes_moved
+
+
+def test_of_own_workers_only_those_that_are_lost_begin_anew(tmp_path: Path) -> None:
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
+    ops = as_relu(Sabotage(("computing", "stopping"), str(tmp_path)))
+    with deploy(p, backend=DaskBackend(patience=12), ops=ops) as placed:
+        session: Any = placed._session
+        before = set(list_pids(session.cluster.client).values())
+        found = placed.run(inputs)
+        after = set(list_pids(session.cluster.client).values())
+    assert found.outputs["y"].tobytes() == wanted and len(found.faults) == 2
+    assert "is gone" in found.faults[0].error and "was silent for 12 s" in found.faults[1].error
+    assert len(before) == len(after) == 3 and 1 <= len(before & after) <= 2  # two of them, or one and its successor
 
 
 def test_a_killed_worker_costs_what_is_behind_the_last_checkpoint(rounds: int, client: Any, tmp_path: Path) -> None:

@@ -86,6 +86,22 @@ def test_outputs_stay_and_are_values(client: Any, caller: list[int]) -> None:
     assert count_keys(client) == 0  # the chunks live as long as the array
 
 
+def test_workers_compute_with_them_while_devices_stay(client: Any) -> None:
+    """Each worker has one thread and a device, which takes no other worker's place."""
+    p, x = rows(4), np.random.default_rng(0).random((12, 8), np.float32)
+    client.wait_for_workers(4, timeout=60)
+    with deploy(p, backend=DaskBackend(client)) as placed:
+        y = placed.run({"x": x}, outputs={"y": "dask"}).outputs["y"]
+        assert client.compute(y, sync=False).result(timeout=60).tobytes() == np.exp(x).tobytes()
+        assert set(client.who_has(y)) and placed.run({"x": x}).outputs["y"].tobytes() == np.exp(x).tobytes()
+        with pytest.raises(StepFailed, match="was not placed within 1 s"):
+            run(p, {"x": x}, backend=DaskBackend(client, retries=0, patience=1))
+    with deploy(rows(2), backend=DaskBackend(client)) as one, deploy(rows(2), backend=DaskBackend(client)) as other:
+        taken = [set(each._session.workers.values()) for each in (one, other)]  # type: ignore[union-attr]
+        assert len(taken[0] | taken[1]) == 4
+        assert one.run({"x": x}).nbytes_by_link == other.run({"x": x}).nbytes_by_link
+
+
 @pytest.mark.parametrize(("parts", "axis"), [(3, "i0"), (2, "i1"), (4, "i0")])
 def test_the_next_run_reads_them_where_they_lie(parts: int, axis: str, client: Any, caller: list[int]) -> None:
     """In shards as they lie, turned around, and uneven; the run is verified through the caller's client, too."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -52,6 +53,20 @@ def run_networks(file: str) -> None:
             comm.Free()
         if WORLD.rank == 0:
             print(case.name, "has the bits of one loop", flush=True)
+
+
+def state_errors() -> None:
+    """Ranks that read one clock tell by how much they began apart; others state no less than that."""
+    p, inputs = made(WORLD.size)
+    with deploy(p, backend="mpi") as placed:
+        session: Any = placed._session
+        for is_one_clock in (True, False):
+            session.mail.is_one_clock = is_one_clock
+            for _ in range(10):
+                found = placed.run(inputs)
+                began = WORLD.allgather(session.mail.begin)
+                apart = max(began) - min(began)
+                assert found.clock_error == apart if is_one_clock else apart <= found.clock_error < 10
 
 
 def count_collectives(p: ShardPlan, rank: int) -> Counter[str]:
@@ -285,6 +300,7 @@ def work(file: str) -> None:
         be_refused,
         partial(call_together, f"{file}.calls"),
         fail_within,
+        state_errors,
     ):
         one()
         if WORLD.rank == 0:

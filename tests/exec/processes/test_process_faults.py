@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import ProcessBackend, StepFailed, deploy, run
 from tapestry_exec.processes import backend
 from tapestry_exec.run import tuning
 from tapestry_plan import Mesh, plan
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import Copy
 from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.processes.test_processes import of_mine, wait_until
 from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
+from tests.exec.sent_bytes import find_sent, find_step, list_sums, sum_by_device
 from tests.ways_of_running import assert_same
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -48,13 +51,30 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
         for kind, fault in zip(KINDS, found.faults, strict=True):
             assert ("too hot" if kind == "raising" else "died (signal 9)") in fault.error
             assert fault.step is not None and 0 < fault.step < len(p.steps)
-            assert all(sent is not None and sent >= 0 for sent in fault.nbytes_sent)
-            assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+            assert all(sent in list_sums(p, device) for device, sent in enumerate(fault.nbytes_sent))
+            mine = {k: one for k, one in find_sent(p, 0, fault.step).items() if one.source == 0}
+            assert fault.nbytes_sent[0] == sum_by_device(p, mine)[0] and mine.keys() <= fault.nbytes_by_step.keys()
+            assert sum(fault.nbytes_by_step.values()) == sum(sent or 0 for sent in fault.nbytes_sent)
             step = p.steps[fault.step]
             if kind in ("sending", "receiving"):  # it was in the call, at a copy of its own
                 assert isinstance(step, Copy)
                 assert p.buffers[step.src if kind == "sending" else step.dst].device == 0
                 assert kind[:4].replace("rece", "recv") in (tmp_path / str(k) / f"died {kind}").read_text().split()
+
+
+def test_what_was_sent_is_told_by_step(tmp_path: Path) -> None:
+    """All stand still, and one dies: as many bytes as the plan's steps up to there say."""
+    p, inputs = made(3)
+    marks = [tmp_path / name for name in ("relu", "tanh")]
+    for mark in marks:
+        mark.mkdir()
+    ops = {mark.name: replace(BUILTIN_OPS[mark.name], block=Sabotage(["falling"], str(mark))) for mark in marks}
+    found = run(p, inputs, backend=ProcessBackend(retries=2, processes=3), ops=ops)
+    for fault, node in zip(found.faults, ("act", "last"), strict=True):
+        sent = find_sent(p, 0, step := find_step(p, node, 0))
+        assert fault.step == step and fault.nbytes_sent == sum_by_device(p, sent)
+        assert fault.nbytes_by_step == {k: one.nbytes for k, one in sent.items()}
+    assert sum(found.faults[1].nbytes_by_step.values()) == p.nbytes_moved > sum(found.faults[0].nbytes_by_step.values())
 
 
 def test_devices_of_one_process_are_lost_together_and_begin_again(tmp_path: Path) -> None:

@@ -9,10 +9,14 @@ import pytest
 from tapestry_exec import StepFailed
 from tapestry_exec.run import GenerationEnded, Generations, PreparedPlan
 from tests.exec.run.test_side_by_side import made
+from tests.exec.sent_bytes import list_copies
+
+SENT = [(one.number, one.nbytes) for one in list_copies(made()[0]) if one.source == 0]
+"""What device 0 sends, with the steps."""
 
 
 def ended(step: int = 5, error: Exception | None = None) -> GenerationEnded:
-    return GenerationEnded(1, step, str(error or "device 1 died"), [8, None], error)
+    return GenerationEnded(1, step, str(error or "device 1 died"), [SENT[0][1], None, None, None], error)
 
 
 class Attempts:
@@ -33,7 +37,8 @@ def test_all_begin_again_as_often_as_asked() -> None:
     prepared = PreparedPlan(made()[0])
     found, faults = Generations(2, 1.0).begin(prepared, Attempts(ended(), ended()))
     assert found == 7 and [(one.generation, one.device, one.step) for one in faults] == [(1, 1, 5), (2, 1, 5)]
-    assert faults[0].nbytes_sent == (8, None)
+    assert faults[0].nbytes_sent == (SENT[0][1], None, None, None)
+    assert faults[0].nbytes_by_step == dict(SENT[:1])
     with pytest.raises(StepFailed, match=r"^device 1 died \(generation 3 of at most 3\)$"):
         Generations(2, 1.0).begin(prepared, Attempts(ended(), ended(), ended()))
     with pytest.raises(StepFailed, match=r"^device 1 died$"):

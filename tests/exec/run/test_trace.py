@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, ProcessBackend, RunResult, TraceEvent, run, write_trace
+from tapestry_exec.cli.printing import print_run
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import conv, relu
 from tapestry_plan.steps import Alloc, Copy, Free
+from tapestry_sets.limits import Units
 from tests.exec.run.test_progress import made
 
 SLACK = 1e-3
@@ -265,3 +268,13 @@ def test_nobody_waits_in_one_loop(tmp_path: Path) -> None:
     p, inputs = partial_sums(3)
     r = run(p, inputs, backend="serial", ops=as_relu(Sabotage(["dozing"], str(tmp_path))))
     assert r.seconds > 0.2 and len(r.waits) > 3 and sum(r.waited_for.values()) < 0.1
+
+
+def test_how_far_clocks_are_off_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    p, inputs = halos()
+    r = replace(run(p, inputs), clock_error=0.0021)
+    write_trace(r.timeline, tmp_path / "t.json", r.clock_error)
+    assert json.loads((tmp_path / "t.json").read_bytes())["otherData"] == {"clock_error_us": 2100.0}
+    assert "by clocks that are off by at most 2.1 ms" in r._repr_html_()
+    print_run(p, r, Units())
+    assert "times of devices that have other clocks are off by at most 2.1 ms" in capsys.readouterr().out
