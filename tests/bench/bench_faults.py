@@ -78,9 +78,7 @@ WAITED_FOR = ("continued", "client")
 """Kinds after which nobody begins again; on processes also who joins late."""
 PROCESSES, DASK = "processes", "Dask"
 DEVICES, ROUNDS, RETRIES, PATIENCE, WAIT_SECONDS = 3, 20, 3, 3.0, 10.0
-HEAD = (
-    "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain, as told | not known of devices | made |"
-)
+HEAD = "| devices | fault | tried | same bits and bytes | seconds | bytes sent in vain | unknown of devices | made |"
 
 
 class Tried(NamedTuple):
@@ -312,7 +310,8 @@ def tell(what: str, kind: str, tried: Sequence[Tried]) -> str:
     vain = "not told" if kind == "client" else f"{int(np.median(beyond)):,} ({max(beyond):,})"
     return (
         f"| {what} | {KINDS[kind]} | {len(tried)} | {sum(one.recovered for one in tried)} | {np.median(seconds):.1f} "
-        f"({max(seconds):.1f}) | {vain} | {max(one.unknown for one in tried)} | {date.today()}, load {os.getloadavg()[1]:.0f} |"
+        f"({max(seconds):.1f}) | {vain} | {max(one.unknown for one in tried)} | "
+        f"{date.today()}, load {os.getloadavg()[1]:.0f} |"
     )
 
 
