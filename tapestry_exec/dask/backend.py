@@ -381,8 +381,8 @@ class DaskSession:
         stop = monotonic() + TELL_SECONDS
         while not asked <= self.left and monotonic() < stop:
             try:
-                device, message = self.heard.get(timeout=stop - monotonic())
-            except (Empty, ValueError):  # the second where time is just over
+                device, message = self.heard.get(timeout=max(stop - monotonic(), 0.0))
+            except Empty:
                 break
             if message is None:
                 self.left.add(device)

@@ -198,7 +198,11 @@ def test_sizes_of_a_model_whose_slice_ends(tmp_path: Path) -> None:
         found = called(*few)
         assert "no others were planned, which may be better" in found.stdout, found.output
         assert f"of {plans} plan" in found.stdout
-    none = called(*asked, "--at", "1,2")
+    few = called(*asked, "--at", "1,2")  # of one cell the slice has none, and 'y' has none
+    assert few.exit_code == 0 and "planned at 2 of them" in few.stdout and "not planned" not in few.stdout, few.output
+    text = "agraph (float[N] x) => (float[M] y) <int64[1] k = {1}> { a = Gather(x, k)  y = Add(x, a) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'), fixed)
+    none = called("sizes", fixed, "--shape", "N=8", "--mesh", "2", "--at", "1,2", "-q")
     assert "not planned at 1: load_onnx: " in none.stdout and "none can be bound" in none.stdout, none.output
     text = "agraph (float[4] x) => (float[4] y) { y = Exp(x) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'), fixed)

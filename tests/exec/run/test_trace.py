@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, ProcessBackend, RunResult, TraceEvent, run, write_trace
-from tapestry_exec.cli.printing import print_run
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import conv, relu
 from tapestry_plan.steps import Alloc, Copy, Free
@@ -271,6 +270,8 @@ def test_nobody_waits_in_one_loop(tmp_path: Path) -> None:
 
 
 def test_how_far_clocks_are_off_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tapestry_exec.cli.printing import print_run  # the suite for a GPU has no command line, and imports this module
+
     p, inputs = halos()
     r = replace(run(p, inputs), clock_error=0.0021)
     write_trace(r.timeline, tmp_path / "t.json", r.clock_error)

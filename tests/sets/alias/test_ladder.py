@@ -168,6 +168,9 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
 
 
 SWALLOW = {
+    "tapestry_exec/dask/backend.py: _submit",
+    "tapestry_exec/run/stores.py: _find_damaged",
+    "tapestry_plan/onnx/replacing/lasting.py: lasts",
     "tapestry_exec/cli/commands.py: _planned_before",
     "tapestry_exec/cli/operators.py: _parse_value",
     "tapestry_exec/cli/operators.py: make_operation",
