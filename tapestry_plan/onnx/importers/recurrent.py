@@ -35,8 +35,6 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
         attrs, gates = node.attrs, walks.GATES[kind]
         if at.shape(node.inputs[0])[bool(attrs.get("layout"))] == 0:
             return _no_steps(at, node, kind)
-        if at.shape(node.inputs[0])[bool(attrs.get("layout"))] == 0:
-            return _no_steps(at, node, kind)
         backwards = DIRECTIONS.get(attrs.get("direction", "forward"))
         if backwards is None:
             raise ValueError(f"direction is {quote(attrs['direction'])}; known are {list(DIRECTIONS)}")
