@@ -1,6 +1,6 @@
 """Many machines on paper: the programs of 64 to 1,024 devices are played through, on two levels of links.
 
-python tests/bench/simulate_cluster.py                    prints the table (about 6 minutes)
+python tests/bench/simulate_cluster.py                    prints the table (about 20 minutes)
 python tests/bench/simulate_cluster.py --devices 64       fewer devices
 python tests/bench/simulate_cluster.py --write            also writes tests/bench/results/simulated_cluster.md
 
