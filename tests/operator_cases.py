@@ -632,6 +632,44 @@ CASES += [
 ]
 
 
+def stepped(op: str, attrs: dict[str, Any], arrays: Sequence[Array]) -> Any:
+    """One step, by ONNX Runtime; of a "gru" that keeps a part of another state than it multiplies, by its formulas."""
+    x, w, h, *more = arrays
+    directions, batch, gates, width = x.shape
+    flat = x.reshape(1, directions, batch, gates * width), w.reshape(directions, gates * width, width), h
+    if attrs["kind"] == "gru":
+        own, behind = more
+        z, r, fresh = (np.einsum("dbk,djk->dbj", h.astype(float), w[:, k].astype(float)) for k in range(3))
+        z, r = (1 / (1 + np.exp(-one - x[:, :, k])) for k, one in enumerate((z, r)))
+        kept = (1 - z) * np.tanh(x[:, :, 2] + r * (fresh + behind[:, None])) + z * own
+        return kept.astype(x.dtype)
+    made = walked("recurrence", attrs, [*flat, *more[:1], *(one.reshape(directions, -1) for one in more[1:])])
+    return tuple(one[0] for one in made) if isinstance(made, tuple) else made[0]
+
+
+CASES += [
+    Case("recurrence_step", ((2, 3, 1, 5), (2, 1, 5, 5), (2, 3, 5)), {"kind": "rnn"}, oracle=stepped),
+    Case(
+        "recurrence_step",
+        ((2, 3, 3, 4), (2, 3, 4, 4), (2, 3, 4), (2, 3, 4), (2, 4)),
+        {"kind": "gru"},
+        oracle=stepped,
+    ),
+    Case(
+        "recurrence_step",
+        ((2, 3, 4, 5), (2, 4, 5, 5), (2, 3, 5), (2, 3, 5)),
+        {"kind": "lstm", "clip": 0.8},
+        oracle=stepped,
+    ),
+    Case(
+        "recurrence_step",
+        ((1, 2, 4, 3), (1, 4, 3, 3), (1, 2, 3), (1, 2, 3), (1, 3, 3)),
+        {"kind": "lstm", "input_forget": True},
+        oracle=stepped,
+    ),
+]
+
+
 # -- what runs whole ---------------------------------------------------------------------------------------
 
 HARDMAX_OF_4X6 = "CAg6QAoRCgF4EgF5IgdIYXJkbWF4OgASAWdaEwoBeBIOCgwIARIICgIIBAoCCAZiEwoBeRIOCgwIARIICgIIBAoCCAZCBAoAEBU="

@@ -37,6 +37,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "normal": (),
     "put_along_axis": (SQUARE, (2, 6), (2, 6)),
     "recurrence": ((5, 2, 3, 16), (2, 16, 4), (2, 3, 4), (2, 3, 4)),
+    "recurrence_step": ((2, 3, 4, 5), (2, 4, 5, 5), (2, 3, 5), (2, 3, 5)),
     "rms_normalization": (SQUARE, (6,)),
     "scatter_nd": (SQUARE, (2, 1), (2, 6)),
     "take": (SQUARE, (3,)),

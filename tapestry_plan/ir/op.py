@@ -181,6 +181,10 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
     points_per_launch : callable, optional
         ``(signature, attrs) -> int``: index points of each launch, where the block launches work of one size again and
         again; by default a shard is one launch.
+    passes : callable, optional
+        ``(signature, attrs) -> ints``: how often a shard goes through each of the first inputs, where that is more
+        than once for one of them, as a recurrence goes through its weights at each step; modeled time counts the
+        memory's traffic so.
     local : callable, optional
         ``(shard, shapes of its input blocks) -> attrs or None``: the attributes with which the operator, applied to
         the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
@@ -221,6 +225,7 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
     kinds: tuple[tuple[str, Kind], ...] = ()
     needed: tuple[str, ...] = ()
     points_per_launch: Callable[[Signature, Attrs], int] | None = None
+    passes: Callable[[Signature, Attrs], Sequence[int]] | None = None
     local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
     rows: bool = False
     opaque: bool = False
@@ -270,6 +275,11 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
     def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:
         """How often a shard of so many index points launches work, at least once."""
         return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
+
+    def count_passes(self, signature: Signature, attrs: Attrs) -> tuple[int, ...]:
+        """How often a shard goes through each input."""
+        given = () if self.passes is None else tuple(self.passes(signature, attrs))
+        return given + (1,) * (len(signature.inputs) - len(given))
 
     def form_of(self, shard: Shard) -> Form | None:
         """The work of a shard in words, if there are any that are of this block function."""

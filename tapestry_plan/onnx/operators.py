@@ -33,7 +33,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
-from tapestry_plan.onnx.walks import DOMAIN, KIND
+from tapestry_plan.onnx.walks import DOMAIN, KIND, STEP
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -483,6 +483,7 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
     f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_recurrence, 3, 5),
+    f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_recurrence, 3, 5),
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

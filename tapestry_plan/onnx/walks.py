@@ -6,6 +6,8 @@ ONNX runs that. The function carries the operator's declaration; where it is wha
 importer takes the call for the operator::
 
     y = tapestry.lstm(x, w, h, c)     lstm: x ─► Scan of MatMul, Add, Sigmoid, … ─► y     {"attrs": …, "shapes": …}
+
+A single step, `ops.recurrence_step`, is a function too: of what is in the Scan.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Attrs, Shape
 
-DOMAIN, KIND = "tapestry", "recurrence"
+DOMAIN, KIND, STEP = "tapestry", "recurrence", "recurrence_step"
 """Of the nodes that call such functions, as the importer sees them; in models each function has a name of its own."""
 DECLARATION = "declaration"
 """The attribute by which the importer is told what a function says of itself."""
 
 
-def declare(shapes: Sequence[Shape], dtype: str, attrs: Attrs) -> str:
-    """What a recurrence is, as a text."""
-    said = {"attrs": dict(attrs), "dtype": dtype, "shapes": [list(shape) for shape in shapes]}
+def declare(operator: str, shapes: Sequence[Shape], dtype: str, attrs: Attrs) -> str:
+    """What a recurrence, or a step of one, is, as a text."""
+    said: dict[str, Any] = {"attrs": dict(attrs), "dtype": dtype, "shapes": [list(shape) for shape in shapes]}
+    if operator != KIND:
+        said["operator"] = operator
     return json.dumps(said, sort_keys=True)
 
 
@@ -38,10 +42,15 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
     said = json.loads(declaration)
     shapes, dtype, attrs = [tuple(shape) for shape in said["shapes"]], said["dtype"], said["attrs"]
     wide = "float32" if dtype == "float16" else dtype
-    body = _Body(shapes, wide, attrs)
     kind = attrs["kind"]
-    inputs = ["x", "w", "h", *(["c"] if kind == "lstm" else []), "extra"][: len(shapes)]
     results = ["y", "cells"][: 2 if kind == "lstm" else 1]
+    if said.get("operator", KIND) == STEP:
+        inputs = ["x", "w", "h", *{"lstm": ["c"], "gru": ["own"], "rnn": []}[kind], "extra"][: len(shapes)]
+        nodes = [*_make_step(shapes, wide, attrs, inputs, results), *_casts_to(dtype, results)]
+        opsets = [helper.make_opsetid("", opset)]
+        return helper.make_function(DOMAIN, name, inputs, results, nodes, opsets, doc_string=declaration)
+    body = _Body(shapes[0][1:], shapes[2], wide, attrs, len(shapes) > (4 if kind == "lstm" else 3))
+    inputs = ["x", "w", "h", *(["c"] if kind == "lstm" else []), "extra"][: len(shapes)]
     top = [helper.make_node("Cast", [one], [f"{one}_"], to=body.kind) for one in inputs]
     top.append(helper.make_node("Transpose", ["w_"], ["turned_"], perm=[0, 2, 1]))
     if "extra" in inputs:
@@ -55,12 +64,40 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
         body=body.make(),
         num_scan_inputs=1,
     )
-    back = _code(dtype)
-    casts = [helper.make_node("Cast", [f"{one}_"], [one], to=back) for one in results]
-    made = helper.make_function(
-        DOMAIN, name, inputs, results, [*top, walk, *casts], [helper.make_opsetid("", opset)], doc_string=declaration
-    )
-    return made
+    nodes = [*top, walk, *_casts_to(dtype, results)]
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_function(DOMAIN, name, inputs, results, nodes, opsets, doc_string=declaration)
+
+
+def _casts_to(dtype: str, results: Sequence[str]) -> list[Any]:
+    from onnx import helper
+
+    return [helper.make_node("Cast", [f"{one}_"], [one], to=_code(dtype)) for one in results]
+
+
+def _make_step(
+    shapes: Sequence[Shape], dtype: str, attrs: Mapping[str, Any], inputs: Sequence[str], results: Sequence[str]
+) -> list[Any]:
+    """The nodes of one step; its gates lie one behind the other in what the input adds and in the weights."""
+    from onnx import helper
+
+    (directions, batch, gates, width), state = shapes[0], shapes[2]
+    body = _Body((directions, batch, gates * width), state, dtype, attrs, "extra" in inputs)
+    top = [helper.make_node("Cast", [one], [f"{one}_"], to=body.kind) for one in inputs]
+    flat = {"x": (directions, batch, gates * width), "w": (directions, gates * width, width)}
+    if "extra" in inputs:
+        flat["extra"] = (directions, 1, shapes[-1][-1] * (3 if attrs["kind"] == "lstm" else 1))
+    named = {"x": "x__", "w": "flat_w", "extra": "beside_"}
+    for one, shape in flat.items():
+        top.append(_constant(f"shape_{one}", shape, "int64"))
+        top.append(helper.make_node("Reshape", [f"{one}_", f"shape_{one}"], [named[one]]))
+    top.append(helper.make_node("Transpose", ["flat_w"], ["turned_"], perm=[0, 2, 1]))
+    for given, one in (("h", "h__"), ("c", "c__"), ("own", "own__")):
+        if given in inputs:
+            top.append(helper.make_node("Identity", [f"{given}_"], [one]))
+    nodes, made = body.make_nodes("own__" if "own" in inputs else "h__")
+    ends = [helper.make_node("Identity", [one], [f"{result}_"]) for one, result in zip(made, results, strict=True)]
+    return [*top, *nodes, *ends]
 
 
 def show_walks(model: Any) -> Any:
@@ -71,6 +108,7 @@ def show_walks(model: Any) -> Any:
     if not own:
         return model
     said = {one.name: one.doc_string for one in own}
+    kinds = {name: json.loads(text).get("operator", KIND) for name, text in said.items()}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     kept = [one for one in copy.functions if not (one.domain == DOMAIN and one.name in said)]
@@ -79,7 +117,7 @@ def show_walks(model: Any) -> Any:
     for node in copy.graph.node:
         if node.domain == DOMAIN and node.op_type in said:
             node.attribute.append(onnx.helper.make_attribute(DECLARATION, said[node.op_type]))
-            node.op_type = KIND
+            node.op_type = kinds[node.op_type]
     return copy
 
 
@@ -108,10 +146,9 @@ def _constant(name: str, value: Any, dtype: str) -> Any:
 class _Body:
     """The graph of one step."""
 
-    def __init__(self, shapes: Sequence[Shape], dtype: str, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, step: Shape, state: Shape, dtype: str, attrs: Mapping[str, Any], has_extra: bool) -> None:
         self.attrs, self.dtype, self.kind = attrs, dtype, _code(dtype)
-        self._step, self._state = shapes[0][1:], shapes[2]
-        self._has_extra = len(shapes) > (4 if attrs["kind"] == "lstm" else 3)
+        self._step, self._state, self._has_extra, self._own = step, state, has_extra, "h__"
         self._nodes: list[Any] = []
         names = attrs.get("activations") or ops.recurrent.USUAL[attrs["kind"]]
         alphas, betas = (attrs.get(key) or [0.0] * len(names) for key in ("alphas", "betas"))
@@ -120,8 +157,7 @@ class _Body:
     def make(self) -> Any:
         from onnx import helper
 
-        steps = {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}
-        made = steps[self.attrs["kind"]]()
+        _, made = self.make_nodes("h__")
         states = ["h", "c"][: len(made)]
 
         def declared(name: str, shape: Shape) -> Any:
@@ -132,6 +168,12 @@ class _Body:
             self._nodes.append(helper.make_node("Identity", [name], [out]))
         inputs = [*(declared(f"{one}__", self._state) for one in states), declared("x__", self._step)]
         return helper.make_graph(self._nodes, "step", inputs, [declared(out, self._state) for out in outputs])
+
+    def make_nodes(self, own: str) -> tuple[list[Any], list[str]]:
+        """The nodes, and the names of the states that they make; a "gru" keeps a part of the state `own`."""
+        self._own = own
+        steps = {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}
+        return self._nodes, steps[self.attrs["kind"]]()
 
     def _add(self, kind: str, *inputs: str, outputs: int = 1, **attrs: Any) -> Any:
         from onnx import helper
@@ -191,7 +233,7 @@ class _Body:
         else:
             inner = add("MatMul", add("Mul", r, "h__"), of_new)
         fresh = self._bend(1, add("Add", new, inner))
-        return [add("Add", add("Mul", add("Sub", self._number(1), z), fresh), add("Mul", z, "h__"))]
+        return [add("Add", add("Mul", add("Sub", self._number(1), z), fresh), add("Mul", z, self._own))]
 
     def _lstm(self) -> list[str]:
         add = self._add

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan.ir import Attrs, NotApplicable, Tensor, concat
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.operands import axis_of
 from tapestry_plan.ops.windows.window import Window
 from tapestry_sets.limits import quote
@@ -404,3 +405,51 @@ def by_groups(inputs: Inputs, attrs: Attrs) -> Tensor:
     made = (apart / _op("sqrt", variance + attrs["epsilon"])).reshape(x.shape)
     column = (-1, *(1,) * (x.ndim - 2))
     return made * scale.reshape(column) + bias.reshape(column)
+
+
+# -- recurrences -----------------------------------------------------------------------------------------
+
+
+def by_steps(inputs: Inputs, attrs: Attrs) -> tuple[Tensor, ...]:
+    """A recurrence := an operator for each step, whose cells of the state are apart; all states one behind the other.
+
+    A "gru" that resets the state before its product takes two products, one behind the other, in each step.
+    """
+    x, w, h, *more = inputs
+    kind, dtype, (steps, directions, _, rows), width = attrs["kind"], x.dtype, x.shape, h.shape[-1]
+    if steps > tuning.MAX_STEPS:
+        raise NotApplicable(f"{steps} steps; up to {tuning.MAX_STEPS} become operators")
+    if dtype == "float16":  # a recurrence keeps its states wide from step to step
+        x, w, h, *more = (_op("astype", one, dtype="float32") for one in inputs)
+    each = x.reshape(*x.shape[:3], rows // width, width)
+    weights = w.reshape(directions, rows // width, width, width)
+    if kind == "lstm" and len(more) > 1:
+        more[1] = more[1].reshape(directions, 3, width)
+    states: list[list[Tensor]] = []
+    for t in range(steps):
+        now = each[t]
+        if kind == "lstm":
+            cell = states[-1][1] if states else more[0]
+            made = list(cast("Sequence[Tensor]", _op("recurrence_step", now, weights, h, cell, *more[1:], **attrs)))
+        elif kind == "gru" and not more:
+            made = [_reset_before(now, weights, h, attrs)]
+        else:
+            made = [_op("recurrence_step", now, weights, h, *([h, *more] if kind == "gru" else []), **attrs)]
+        states.append(made)
+        h = made[0]
+    found = [concat([one.expand_dims(0) for one in every], axis=0) for every in zip(*states, strict=True)]
+    return tuple(_op("astype", one, dtype=dtype) if one.dtype != dtype else one for one in found)
+
+
+def _reset_before(x: Tensor, weights: Tensor, h: Tensor, attrs: Attrs) -> Tensor:
+    """A step of a gated unit whose third gate multiplies what is left of the state by weights."""
+
+    def bend(gate: int, state: Tensor, curve: int) -> Tensor:
+        own = {key: attrs[key][curve : curve + 1] for key in ("activations", "alphas", "betas") if attrs.get(key)}
+        own.setdefault("activations", ("sigmoid", "tanh")[curve : curve + 1])
+        operands = x[:, :, gate : gate + 1], weights[:, gate : gate + 1], state
+        return _op("recurrence_step", *operands, **{**attrs, **own, "kind": "rnn"})
+
+    z = bend(0, h, 0)
+    fresh = bend(2, _op("multiply", bend(1, h, 0), h), 1)
+    return _op("add", _op("multiply", 1 - z, fresh), _op("multiply", z, h))

@@ -1,7 +1,12 @@
 """Recurrences over time: states that each step makes of the step's input and of the states before.
 
-Time and the states' width are walked, or multiplied, whole; directions and sequences do not depend on each other, so
-plans split those. What a step adds of the input is the same product for all steps: it is made before, and split as any.
+Time is walked in turn; directions and sequences do not depend on each other, so plans split those. What a step adds of
+the input is the same product for all steps: it is made before, and split as any. A cell of a state depends on all of
+the state before: one operator that walks all steps has the width whole, an operator for each step splits it too, and
+the state moves between them::
+
+    recurrence         x (steps, d, b, gates · width) ─► all states           d, b split
+    recurrence_step    x[t] (d, b, gates, width), h[t − 1] whole ─► h[t]      d, b, j split; as many as there are steps
 """
 
 from __future__ import annotations
@@ -9,11 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.expansions import by_steps
 from tapestry_plan.ops.operands import floating, need_rank, touched
 from tapestry_sets.limits import quote
 
+Gates = list[Any]
+"""Arrays, one for each gate."""
+Product = Callable[[Any, int, int], Gates]
+"""A state times the weights of some gates, from one on to before another."""
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 """Rows of weights for each cell of the state."""
 CURVES: dict[str, Callable[..., Any]] = {
@@ -64,6 +76,34 @@ def _recurrence_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, tuple(inputs), (made, made) if kind == "lstm" else (made,))
 
 
+def _step_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes d (directions), b (sequences) and j (cells of the state); the state before is read whole."""
+    kind = attrs.get("kind")
+    if kind not in GATES:
+        raise ValueError(f"kind is {quote(kind)}; it must be one of {list(GATES)}")
+    x = shapes[0]
+    need_rank(x, 4, "operand 0", "directions, batch, gates, width")
+    directions, batch, gates, width = x
+    state = directions, batch, width
+    needed: list[Shape] = [(directions, gates, width, width), state]
+    needed += {"rnn": [], "gru": [state, (directions, width)], "lstm": [state, (directions, 3, width)]}[kind]
+    if gates != GATES[kind] or not len(needed) + (kind != "lstm") <= len(shapes) <= len(needed) + 1:
+        raise ValueError(
+            f"{len(shapes)} operands, of which operand 0 has shape {quote(x)}; a step of {kind} takes "
+            f"{len(needed) + (kind != 'lstm')} to {len(needed) + 1}, the first with {GATES[kind]} gates"
+        )
+    for k, (shape, wanted) in enumerate(zip(shapes[1:], needed, strict=False), 1):
+        if shape != wanted:
+            raise ValueError(f"operand {k} has shape {quote(shape)}; {wanted} is needed beside operand 0 of {quote(x)}")
+    _curves_of(attrs)
+    axes = (Axis("d", directions), Axis("b", batch), Axis("j", width))
+    follows = [["d", "b", "", "j"], ["d", "", "j", ""], ["d", "b", ""], ["d", "b", "j"], ["d", "", "j"]]
+    if kind == "gru":
+        follows[4] = ["d", "j"]
+    inputs = tuple(touched(axes, names, shape) for names, shape in zip(follows, shapes, strict=False))
+    return Signature(axes, inputs, (touched(axes),) * (2 if kind == "lstm" else 1))
+
+
 def _curves_of(attrs: Attrs) -> list[Callable[..., Any]]:
     """The activations, each of ``(xp, array)``."""
     names = attrs.get("activations") or USUAL[attrs["kind"]]
@@ -81,70 +121,93 @@ def _curves_of(attrs: Attrs) -> list[Callable[..., Any]]:
     return [bound(name, a, b) for name, a, b in zip(names, *numbers, strict=True)]
 
 
-def _recurrence_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    attrs = shard.attrs
-    step = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}[attrs["kind"]]
-    curves, clip = _curves_of(attrs), attrs.get("clip")
+class _Formulas(Struct, frozen=True):
+    """What one step makes of the gates: arrays of one shape, a list of what the input adds to each, and the products.
+
+    Parameters
+    ----------
+    xp : namespace
+    attrs : mapping
+        The operator's.
+    curves : list of callable
+        Its activations.
+    """
+
+    xp: Any
+    attrs: Attrs
+    curves: list[Callable[..., Any]]
+
+    def bend(self, number: int, value: Any) -> Any:
+        """An activation of what is cut off first, where it is."""
+        clip = self.attrs.get("clip")
+        return self.curves[number](self.xp, self.xp.clip(value, -clip, clip) if clip else value)
+
+    def rnn(self, x: Gates, product: Product, h: Any, own: tuple[Any, ...], extra: Any) -> tuple[Any, ...]:
+        return (self.bend(0, x[0] + product(h, 0, 1)[0]),)
+
+    def gru(self, x: Gates, product: Product, h: Any, own: tuple[Any, ...], extra: Any) -> tuple[Any, ...]:
+        """Gates z, r, h; with `extra`, the bias of the state, the reset comes behind its product."""
+        products = product(h, 0, 2 if extra is None else 3)
+        z, r = (self.bend(0, x[k] + products[k]) for k in range(2))
+        inner = product(r * h, 2, 3)[0] if extra is None else r * (products[2] + extra[:, None])
+        fresh = self.bend(1, x[2] + inner)
+        return ((1 - z) * fresh + z * own[0],)
+
+    def lstm(self, x: Gates, product: Product, h: Any, own: tuple[Any, ...], extra: Any) -> tuple[Any, ...]:
+        """Gates i, o, f, c; `extra` are the weights with which the gates look at the cell."""
+        (c,) = own
+        gates = [one + more for one, more in zip(x, product(h, 0, 4), strict=True)]
+
+        def look(k: int, cell: Any) -> Any:
+            return gates[k] if extra is None else gates[k] + extra[:, None, k] * cell
+
+        i = self.bend(0, look(0, c))
+        f = 1 - i if self.attrs.get("input_forget") else self.bend(0, look(2, c))
+        made = f * c + i * self.bend(1, gates[3])
+        return self.bend(0, look(1, made)) * self.curves[2](self.xp, made), made
+
+
+def _read(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> tuple[Any, list[Any]]:
+    """The formula of a step, and the operands in the dtype that is computed in; operands of that one as they are."""
     wide = "float32" if outputs[0].dtype == "float16" else outputs[0].dtype
-    x, w, h, *more = [one.astype(wide) for one in inputs]
-    state = (h, more.pop(0)) if attrs["kind"] == "lstm" else (h,)
-    turned = xp.swapaxes(w, -1, -2)
-    extra = more[0] if more else None
-    width = h.shape[-1]
+    return getattr(_Formulas(xp, attrs, _curves_of(attrs)), attrs["kind"]), [
+        one if one.dtype == wide else one.astype(wide) for one in inputs
+    ]
 
-    def cut(k: int) -> slice:
-        return slice(k * width, (k + 1) * width)
 
-    def bend(curve: Callable[..., Any], value: Any) -> Any:
-        return curve(xp, xp.clip(value, -clip, clip) if clip else value)
+def _recurrence_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    kind = shard.attrs["kind"]
+    step, (x, w, h, *more) = _read(xp, inputs, outputs, shard.attrs)
+    own = (more.pop(0),) if kind == "lstm" else (h,)
+    extra, turned, width = (more[0] if more else None), xp.swapaxes(w, -1, -2), h.shape[-1]
+    if extra is not None and kind == "lstm":
+        extra = extra.reshape(extra.shape[0], 3, width)
+
+    def cut(of: Any) -> Gates:
+        return [of[..., k : k + width] for k in range(0, of.shape[-1], width)]
+
+    def product(state: Any, first: int, last: int) -> Gates:
+        return cut(xp.matmul(state, turned[..., first * width : last * width]))
 
     for number in range(x.shape[0]):
-        state = step(xp, x[number], state, turned, extra, cut, bend, curves, bool(attrs.get("input_forget")))
-        for out, value in zip(outputs, state, strict=True):
+        made = step(cut(x[number]), product, h, own, extra)
+        for out, value in zip(outputs, made, strict=True):
             out[number] = value
+        h, own = made[0], (made[-1],)
 
 
-def _rnn(
-    xp: Any, x: Any, state: Any, w: Any, extra: Any, cut: Any, bend: Any, curves: Any, input_forget: bool
-) -> tuple[Any, ...]:
-    return (bend(curves[0], x + xp.matmul(state[0], w)),)
+def _step_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    step, (x, w, h, *more) = _read(xp, inputs, outputs, shard.attrs)
+    own = () if shard.attrs["kind"] == "rnn" else (more.pop(0),)
+    turned = xp.swapaxes(w, -1, -2)
 
+    def product(state: Any, first: int, last: int) -> Gates:
+        made = xp.matmul(state[:, None], turned[:, first:last])
+        return [made[:, k] for k in range(last - first)]
 
-def _gru(
-    xp: Any, x: Any, state: Any, w: Any, extra: Any, cut: Any, bend: Any, curves: Any, input_forget: bool
-) -> tuple[Any, ...]:
-    """Gates z, r, h; with `extra`, the bias of the state, the reset comes behind its product."""
-    (h,) = state
-    if extra is None:
-        both = w[:, :, : 2 * h.shape[-1]]
-        gates = x[..., : 2 * h.shape[-1]] + xp.matmul(h, both)
-    else:
-        product = xp.matmul(h, w)
-        gates = x[..., : 2 * h.shape[-1]] + product[..., : 2 * h.shape[-1]]
-    z, r = bend(curves[0], gates[..., cut(0)]), bend(curves[0], gates[..., cut(1)])
-    if extra is None:
-        inner = xp.matmul(r * h, w[:, :, cut(2)])
-    else:
-        inner = r * (product[..., cut(2)] + extra[:, None, :])
-    fresh = bend(curves[1], x[..., cut(2)] + inner)
-    return ((1 - z) * fresh + z * h,)
-
-
-def _lstm(
-    xp: Any, x: Any, state: Any, w: Any, extra: Any, cut: Any, bend: Any, curves: Any, input_forget: bool
-) -> tuple[Any, ...]:
-    """Gates i, o, f, c; `extra` are the weights with which the gates look at the cell."""
-    h, c = state
-    gates = x + xp.matmul(h, w)
-
-    def look(k: int, cell: Any) -> Any:
-        value = gates[..., cut(k)]
-        return value if extra is None else value + extra[:, None, cut(k)] * cell
-
-    i = bend(curves[0], look(0, c))
-    f = 1 - i if input_forget else bend(curves[0], look(2, c))
-    made = f * c + i * bend(curves[1], gates[..., cut(3)])
-    return bend(curves[0], look(1, made)) * curves[2](xp, made), made
+    made = step([x[:, :, k] for k in range(x.shape[2])], product, h, own, more[0] if more else None)
+    for out, value in zip(outputs, made, strict=True):
+        out[...] = value
 
 
 def _recurrence_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -154,10 +217,30 @@ def _recurrence_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 def _recurrence_flop(signature: Signature, attrs: Attrs) -> float:
     """For each direction and sequence: a product with the weights and some twenty operations a cell, at each step."""
     steps, width = signature.outputs[0].projection.shape[0], signature.outputs[0].projection.shape[-1]
-    return float(steps * width * (2 * GATES[attrs["kind"]] * width + 20))
+    return steps * width * _flop_of_cell(width, attrs)
 
 
-@operator(block=_recurrence_block, signature=_recurrence_signature, flop=_recurrence_flop, dtype=_recurrence_dtype)
+def _recurrence_passes(signature: Signature, attrs: Attrs) -> tuple[int, int]:
+    """Each step multiplies by all weights."""
+    return 1, signature.inputs[0].projection.shape[0]
+
+
+def _step_flop(signature: Signature, attrs: Attrs) -> float:
+    return _flop_of_cell(signature.axes[2].size, attrs)
+
+
+def _flop_of_cell(width: int, attrs: Attrs) -> float:
+    return float(2 * GATES[attrs["kind"]] * width + 20)
+
+
+@operator(
+    block=_recurrence_block,
+    signature=_recurrence_signature,
+    flop=_recurrence_flop,
+    dtype=_recurrence_dtype,
+    passes=_recurrence_passes,
+    expansions=(by_steps,),
+)
 def recurrence(
     x: Tensor,
     weights: Tensor,
@@ -172,7 +255,8 @@ def recurrence(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The states of a recurrent layer after each step, of what the input adds to the gates in each.
 
-    Plans split directions and sequences; steps are walked in turn.
+    Plans split directions and sequences; steps are walked in turn. Where there are few steps, plans compare it with
+    an operator for each, `recurrence_step`, over which the cells of the state are split too.
 
     Parameters
     ----------
@@ -223,3 +307,61 @@ def recurrence(
     how = {"kind": kind, "activations": tuple(activations), "clip": clip, "input_forget": bool(input_forget)}
     numbers = {"alphas": tuple(map(float, alphas)), "betas": tuple(map(float, betas))}
     return add_op(recurrence.op, x, weights, *states, name=name, **how, **numbers)
+
+
+@operator(block=_step_block, signature=_step_signature, flop=_step_flop, dtype=_recurrence_dtype)
+def recurrence_step(
+    x: Tensor,
+    weights: Tensor,
+    *states: Tensor,
+    kind: str = "lstm",
+    activations: Sequence[str] = (),
+    alphas: Sequence[float] = (),
+    betas: Sequence[float] = (),
+    clip: float | None = None,
+    input_forget: bool = False,
+    name: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The states of a recurrent layer after one step, of what the input adds to the gates in it.
+
+    Plans split directions, sequences and the cells of the state. Each cell reads all of the state before, which moves
+    between devices where its cells are split: from one step to the next.
+
+    Parameters
+    ----------
+    x : Tensor of shape (directions, batch, gates, width)
+        What the step adds to the gates, all biases in it, in the order of `recurrence`.
+    weights : Tensor of shape (directions, gates, width, width)
+        By which the state before is multiplied; the last axis is summed over.
+    *states : Tensor
+        The state before, (directions, batch, width), which is multiplied. For "lstm" the cell before, alike, and maybe
+        weights (directions, 3, width) with which the first three gates look at the cell. For "gru" the state before
+        again, whose cells the new ones keep a part of, and the bias (directions, width) of its product, which is then
+        reset, not the state.
+    kind : "lstm", "gru" or "rnn"
+    activations, alphas, betas, clip, input_forget
+        As of `recurrence`.
+
+    Returns
+    -------
+    Tensor of shape (directions, batch, width)
+        The state after the step; for "lstm" a tuple of it and the cell.
+
+    Raises
+    ------
+    ValueError
+        For another kind or activation, and operands that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, w, h = g.constant("x", [[[[1.0]]]]), g.constant("w", [[[[0.5]]]]), g.constant("h", [[[3.0]]])
+    >>> _ = g.output(ops.recurrence_step(x, w, h, kind="rnn", activations=["relu"], name="step"), "y")
+    >>> evaluate(g, {})["y"].item(), [axis.name for axis in g.signature("step").axes]
+    (2.5, ['d', 'b', 'j'])
+    """
+    how = {"kind": kind, "activations": tuple(activations), "clip": clip, "input_forget": bool(input_forget)}
+    numbers = {"alphas": tuple(map(float, alphas)), "betas": tuple(map(float, betas))}
+    return add_op(recurrence_step.op, x, weights, *states, name=name, **how, **numbers)

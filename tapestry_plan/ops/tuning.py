@@ -17,6 +17,10 @@ CUBIC = -0.75
 KEPT_EVALUATORS = 64
 """Models of opaque operators whose sessions, or reference implementations, are kept for the next run."""
 
+MAX_STEPS = 64
+"""Steps of a recurrence up to which it is said as an operator for each of them, to be split by the cells of its state.
+"""
+
 OPAQUE_SECONDS = 600.0
 """How long an opaque operator with a Loop may run: what it costs is not known before, and it may have no end."""
 

@@ -413,6 +413,7 @@ def part_of(op: Op) -> Derived:
         workspace=lambda shard, itemsize: op.workspace(Whole.of_part(op, shard.attrs).shard(shard), itemsize),
         attributes=(*op.attributes, *PART_ATTRIBUTES),
         work=work,
+        passes=None if op.passes is None else lambda signature, attrs: op.count_passes(*_whole_of_part(op, attrs)),
     )
 
 
@@ -524,6 +525,11 @@ def merge_of(op: Op) -> Derived:
 
     attributes = (*op.attributes, *MERGE_ATTRIBUTES)
     return derive_op("merge", [op], signature=signature, block=block, flop=flop, dtype=dtype, attributes=attributes)
+
+
+def _whole_of_part(op: Op, attrs: Attrs) -> tuple[Signature, Attrs]:
+    whole = Whole.of_part(op, attrs)
+    return whole.signature, whole.attrs
 
 
 DERIVED.update(part=part_of, state=state_of, merge=merge_of)

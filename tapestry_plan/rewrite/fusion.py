@@ -475,6 +475,12 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         found = find(shard)
         return sum(map(_aligned, found.count_rooms(shard, itemsize, None, _find_spare(shard, itemsize))))
 
+    def passes(signature: Signature, attrs: Attrs) -> list[int]:
+        found = _known_fusion(first, second, attrs)
+        before = first.count_passes(found.first_signature, found.first_attrs)
+        after = second.count_passes(found.second_signature, found.second_attrs)
+        return [*before, *(times for k, times in enumerate(after) if k not in found.at)]
+
     return derive_op(
         "fused",
         [first, second],
@@ -486,6 +492,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         workspace=workspace,
         attributes=FUSED_ATTRIBUTES,
         work=work,
+        passes=None if first.passes is second.passes is None else passes,
         rows=first.rows and second.rows,
     )
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import Tensor, concat
+from tapestry_plan.ir import BUILTIN_OPS, Tensor, concat
 from tapestry_plan.onnx.nodes import Array, Importing, Node, Result
-from tapestry_plan.onnx.walks import DECLARATION
+from tapestry_plan.onnx.walks import DECLARATION, KIND
 from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote, tell_count
 
@@ -132,7 +132,8 @@ def own_recurrence(at: Importing, node: Node) -> Result:
     if found != said["shapes"]:
         raise ValueError(f"its operands have shapes {quote(found)}; its function is of {quote(said['shapes'])}")
     attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in said["attrs"].items()}
-    made = ops.add_op(ops.recurrence.op, *operands, name=node.name, **attrs)
+    op = BUILTIN_OPS[said.get("operator", KIND)]
+    made = ops.add_op(op, *operands, name=node.name, **attrs)
     return made if isinstance(made, Tensor) else list(made)
 
 

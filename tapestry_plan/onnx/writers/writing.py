@@ -460,7 +460,7 @@ def _recurrence(to: Writing, node: OpNode) -> None:
     from onnx import helper
 
     shapes = [to.graph.tensor(name).shape for name in node.inputs]
-    said = declare(shapes, to.graph.tensor(node.inputs[0]).dtype, node.attrs)
+    said = declare(node.op, shapes, to.graph.tensor(node.inputs[0]).dtype, node.attrs)
     kind = to.functions.setdefault(said, f"{node.attrs['kind']}_{len(to.functions)}")
     to.domains[DOMAIN] = 1
     to.made_for.append(node.name)
@@ -563,6 +563,7 @@ _ROWS: dict[str, Write] = {
     "opaque": _opaque,
     "prod": _reduce("ReduceProd"),
     "recurrence": _recurrence,
+    "recurrence_step": _recurrence,
     "remainder": _remainder,
     "resize": _resize,
     "rms_normalization": _alike("RMSNormalization", opset=23),

@@ -280,6 +280,9 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "recurrence": ops.recurrence(
             g.input("steps", (3, 1, 2, 4)), g.input("r", (1, 4, 4)), g.input("first", (1, 2, 4)), kind="rnn"
         ),
+        "recurrence_step": ops.recurrence_step(
+            g.input("step", (1, 2, 1, 4)), g.input("rows_of", (1, 1, 4, 4)), g.tensor("first"), kind="rnn"
+        ),
         "resize": ops.resize(square, scales=(1, 1.5), mode="linear"),
         "uniform": uniform(g, (3,), seed=1),
         "normal": normal(g, (3,), seed=1),

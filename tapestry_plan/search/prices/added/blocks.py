@@ -401,13 +401,13 @@ class _WorkOf(Struct, frozen=True):
         node = nodes[k]
         parts, places = problem.list_blocks(node)
         sizes = [part.size if isinstance(part, Box) else 0 for part in parts]  # of boxes alone there are blocks
-        traffic = problem.count_traffic(node)
+        traffic, again = problem.count_traffic(node), problem.count_again(node)
         between = nodes[k - 1].outputs[0] if k else None
         copied = problem.count_copied(node)
         return cls(
             np.array([*sizes, 0], np.int64)[places],
-            np.sum(list(traffic.values()), axis=0),
-            np.zeros_like(copied) if between is None else traffic[between],
+            sum((*traffic.values(), *again.values()), np.zeros_like(copied)),
+            np.zeros_like(copied) if between is None else traffic[between] + again.get(between, 0),
             sum((traffic[name] for name in node.outputs), np.zeros_like(copied)),
             copied,
             problem.count_packed(node) if problem.mesh.prices_packing else np.zeros_like(copied),

@@ -156,6 +156,8 @@ class Worked(Numbered):
         nbytes = np.zeros((len(layouts), self.mesh.size), np.int64)
         for _, mine in self._list_traffic(at, read, rows):
             nbytes += mine
+        for _, mine in self._list_again(node, read, rows):
+            nbytes += mine
         flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in layouts]
         idle = [[box is None for box in one.boxes] for one in layouts]
         launches: Any = 1
@@ -182,6 +184,23 @@ class Worked(Numbered):
             parts = cost.held.parts[rows]
             itemsizes = cost.itemsizes(parts + 1 if op.has_states else parts)  # states are written, also of one part
             yield cost.tensor.name, cost.table.sizes(cost.held.numbers[rows]) * itemsizes[:, None]
+
+    def _list_again(self, node: OpNode, read: Mapping[str, IntArray], rows: slice) -> Iterator[tuple[str, IntArray]]:
+        """What an operator goes through a second time, and so on, of what it reads, as its traffic."""
+        op = self.graph.ops[node.op]
+        if op.passes is None:
+            return
+        more = dict[str, int]()
+        passes = op.count_passes(self.graph.signature(node.name), node.attrs)
+        for name, times in zip(node.inputs, passes, strict=True):
+            for stored in self.graph.source(name).stored:
+                more[stored] = max(times - 1, more.get(stored, 0))
+        for name, times in more.items():
+            yield name, self.tables[name].sizes(read[name][rows]) * (times * self.graph.stored[name].itemsize)
+
+    def count_again(self, node: OpNode) -> dict[str, IntArray]:
+        """The same for all layouts, by tensor."""
+        return dict(self._list_again(node, self._number_read(node), slice(None)))
 
     def count_traffic(self, node: OpNode) -> dict[str, IntArray]:
         """The same for all layouts, by tensor."""
