@@ -427,7 +427,7 @@ def by_steps(inputs: Inputs, attrs: Attrs) -> tuple[Tensor, ...]:
         more[1] = more[1].reshape(directions, 3, width)
     states: list[list[Tensor]] = []
     for t in range(steps):
-        now = each[t]
+        now = each[t : t + 1].squeeze((0,))  # as ONNX, which has no single index, says it
         if kind == "lstm":
             cell = states[-1][1] if states else more[0]
             made = list(cast("Sequence[Tensor]", _op("recurrence_step", now, weights, h, cell, *more[1:], **attrs)))

@@ -20,7 +20,7 @@ from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import by_steps
 from tapestry_plan.ops.operands import floating, need_rank, touched
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 
 Gates = list[Any]
 """Arrays, one for each gate."""
@@ -87,10 +87,12 @@ def _step_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     state = directions, batch, width
     needed: list[Shape] = [(directions, gates, width, width), state]
     needed += {"rnn": [], "gru": [state, (directions, width)], "lstm": [state, (directions, 3, width)]}[kind]
-    if gates != GATES[kind] or not len(needed) + (kind != "lstm") <= len(shapes) <= len(needed) + 1:
+    least, most = len(needed) + (kind != "lstm"), len(needed) + 1
+    if gates != GATES[kind] or not least <= len(shapes) <= most:
+        takes = f"{least} to {most}" if least < most else f"{most}"
         raise ValueError(
-            f"{len(shapes)} operands, of which operand 0 has shape {quote(x)}; a step of {kind} takes "
-            f"{len(needed) + (kind != 'lstm')} to {len(needed) + 1}, the first with {GATES[kind]} gates"
+            f"{len(shapes)} operands, of which operand 0 has shape {quote(x)}; a step of {kind} takes {takes}, "
+            f"the first with {tell_count(GATES[kind], 'gate')}"
         )
     for k, (shape, wanted) in enumerate(zip(shapes[1:], needed, strict=False), 1):
         if shape != wanted:
