@@ -34,7 +34,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
 
     `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them,
     those that each reads and writes, and the seconds that these take at least; `apart` those whose expansions the bound
-    has with their operators apart; `folded` what was computed when the model was read, which documents do not tell.
+    has with their operators apart; `folded` what was computed when the model was read.
     """
 
     mesh: list[int]

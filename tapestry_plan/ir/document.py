@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import tuning
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, Unread, check_dtype, check_shape, sha256_of
+from tapestry_plan.ir.tensors import (
+    Attrs,
+    FoldedNodes,
+    OpNode,
+    Selection,
+    Stored,
+    Unread,
+    check_dtype,
+    check_shape,
+    sha256_of,
+)
 from tapestry_sets.limits import check_format, quote, read_fields
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
@@ -20,6 +30,7 @@ GRAPH_FORMAT = "tapestry-graph/2"
 WHAT = "graph document"
 ANEW = "write it anew with Graph.to_json, from the model or the program that made the graph"
 Word = Annotated[str, msgspec.Meta(min_length=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,6 +74,13 @@ class UnreadEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     sha256: str | None = None
 
 
+class FoldedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was computed when the graph's model was read: nodes, and bytes of the constants that they made."""
+
+    nodes: Count
+    nbytes: Count
+
+
 class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A graph; operators and selections in the order in which they were added."""
 
@@ -72,6 +90,7 @@ class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     order: list[SelectionEntry | OperatorEntry]
     outputs: dict[Word, Word]
     unread: dict[Word, UnreadEntry] = {}
+    folded: FoldedEntry | None = None
 
 
 def read_document(data: Any) -> GraphDocument:
@@ -115,6 +134,16 @@ def write_unread(one: Unread) -> UnreadEntry:
 def read_unread(entry: UnreadEntry) -> Unread:
     """The input of an entry."""
     return Unread(None if entry.shape is None else tuple(entry.shape), entry.dtype, entry.sha256)
+
+
+def write_folded(folded: FoldedNodes | None) -> FoldedEntry | None:
+    """The entry of what was computed when a model was read."""
+    return None if folded is None else FoldedEntry(folded.nodes, folded.nbytes)
+
+
+def read_folded(entry: FoldedEntry | None) -> FoldedNodes | None:
+    """What was computed, of an entry."""
+    return None if entry is None else FoldedNodes(entry.nodes, entry.nbytes)
 
 
 def write_item(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:

@@ -82,7 +82,7 @@ class Graph(Guarded):
     sizes: dict[str, int]
     """Of a graph that was read from a model with open axes: their symbols, and the sizes that they have here."""
     folded: FoldedNodes | None
-    """Of a graph that was read from a model: what was computed then. Documents do not tell it."""
+    """Of a graph that was read from a model: what was computed then."""
 
     @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
@@ -577,7 +577,10 @@ class Graph(Guarded):
         tensors = [documents.write_tensor(tensor) for tensor in self.stored.values()]
         order = [documents.write_item(item) for item in self._ordered()]
         unread = {name: documents.write_unread(one) for name, one in self.unread.items()}
-        written = documents.GraphDocument(documents.GRAPH_FORMAT, self.name, tensors, order, self.outputs, unread)
+        folded = documents.write_folded(self.folded)
+        written = documents.GraphDocument(
+            documents.GRAPH_FORMAT, self.name, tensors, order, self.outputs, unread, folded
+        )
         plain: dict[str, Any] = msgspec.to_builtins(written)
         return plain
 
@@ -639,6 +642,7 @@ class Graph(Guarded):
                 put_item(graph.nodes, entry.node, documents.read_node(entry, op.complete))
         dict.update(graph.outputs, read.outputs)
         dict.update(graph.unread, {name: documents.read_unread(entry) for name, entry in read.unread.items()})
+        put_fields(graph, folded=documents.read_folded(read.folded))
         graph.validate()
         return graph
 
