@@ -501,16 +501,18 @@ class OnnxPart(Struct, forbid_unknown_fields=True):
 class OnnxEntry(Struct, forbid_unknown_fields=True):
     """An operator of ONNX: imported, defined by others, folded, opaque or refused; and dtypes of its first operand.
 
-    Without parts it is opaque, or whole by nature: views, and values that are known.
+    Without parts it is opaque, or whole by nature: views, and values that are known. `instead` are expansions of the
+    parts, which plans compare with them.
     """
 
     operator: str
     how: str
     dtypes: list[str]
     parts: list[OnnxPart]
+    instead: list[OnnxPart]
 
 
-class OnnxAnswer(_Answer, tag="tapestry-onnx-ops/2"):
+class OnnxAnswer(_Answer, tag="tapestry-onnx-ops/3"):
     """The operators of ONNX."""
 
     operators: list[OnnxEntry]

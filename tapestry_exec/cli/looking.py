@@ -266,16 +266,20 @@ def _print_onnx(names: Sequence[str], as_json: bool) -> None:
             raise click.UsageError(f"ONNX has no operator {quote(name)}; {list_names(every, name, 'operators')}")
     found = [every[name] for name in names] if names else list(every.values())
     if as_json:
-        parts = [[OnnxPart(op, list(axes)) for op, axes in one.axes] for one in found]
-        entries = zip(found, parts, strict=True)
         return print_answer(
-            OnnxAnswer([OnnxEntry(one.operator, one.how, list(one.dtypes), own) for one, own in entries])
+            OnnxAnswer(
+                [
+                    OnnxEntry(one.operator, one.how, list(one.dtypes), *map(_list_parts, (one.axes, one.instead)))
+                    for one in found
+                ]
+            )
         )
     rows = [(one.operator, one.how, _tell_parts(one), tell_dtypes(one.dtypes)) for one in found]
     legend = (
         "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; folded: known "
         "at import; opaque: whole, by ONNX Runtime or ONNX's reference; index axes: of an example's operators, the "
-        "most work first, +axis: summed over; views: or known values, without work; dtypes: of the first operand"
+        "most work first, +axis: summed over; or: expansions, which plans compare with these; views: or known values, "
+        "without work; dtypes: of the first operand"
     )
     title = tell_count(len(found), "operator") + " of ONNX" if names else count_ways()
     print_table(title, ("operator", "how", "index axes", "dtypes"), rows, (), legend)
@@ -285,8 +289,17 @@ def _tell_parts(one: Supported) -> str:
     """How an operator of ONNX is sharded: the first index axes of an example, or that it has none."""
     if one.how in ("opaque", "refused", "folded"):
         return "known" if one.how == "folded" else "whole"
-    told = [f"{op} {' '.join(axes)}" for op, axes in one.axes[: tuning.PARTS_TOLD]]
-    return "; ".join([*told, *["…"] * (len(one.axes) > tuning.PARTS_TOLD)]) or "views"
+    ways = " or ".join(map(_tell_cuts, filter(None, (one.axes, one.instead))))
+    return ways or "views"
+
+
+def _tell_cuts(cuts: Sequence[tuple[str, Sequence[str]]]) -> str:
+    told = [f"{op} {' '.join(axes)}" for op, axes in cuts[: tuning.PARTS_TOLD]]
+    return "; ".join([*told, *["…"] * (len(cuts) > tuning.PARTS_TOLD)])
+
+
+def _list_parts(cuts: Sequence[tuple[str, Sequence[str]]]) -> list[OnnxPart]:
+    return [OnnxPart(op, list(axes)) for op, axes in cuts]
 
 
 def tell_axis(name: str, kind: str) -> str:

@@ -60,7 +60,17 @@ from tapestry_plan.ir.open_axes import AtSizes, freeze_sizes, read_sizes
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
-from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Shape, Signature, cells_of, parts_of, project
+from tapestry_plan.ir.signature import (
+    Axis,
+    LinearForm,
+    Operand,
+    Shape,
+    Signature,
+    cells_of,
+    is_coarse,
+    parts_of,
+    project,
+)
 from tapestry_plan.ir.sources import find_written_dtype, map_makers
 from tapestry_plan.ir.tensors import (
     SHORT_DTYPES,

@@ -692,6 +692,19 @@ class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Public):
         return columns
 
 
+def is_coarse(signature: Signature) -> bool:
+    """Whether a point of the index space reads or writes several cells of a tensor, which no shard can part.
+
+    Examples
+    --------
+    >>> from tapestry_plan.ir import BUILTIN_OPS
+    >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "sum")]
+    [True, False, False]
+    """
+    operands = (*signature.inputs, *signature.outputs)
+    return any(prod(projection.shape) > 1 for operand in operands for projection in operand.projections)
+
+
 def _operand(operands: tuple[Operand, ...], number: int, role: str) -> Operand:
     if not 0 <= number < len(operands):
         raise ValueError(f"operand is {number}; the signature has {len(operands)} {role}s, numbered from 0")

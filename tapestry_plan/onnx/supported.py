@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph
+from tapestry_plan import rewrite
+from tapestry_plan.ir import Graph, NotApplicable, is_coarse
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
+
+Sharded = tuple[tuple[str, tuple[str, ...]], ...]
+"""Operators of graphs, each with its index axes."""
 
 
 class Supported(Struct, frozen=True):
@@ -36,12 +41,16 @@ class Supported(Struct, frozen=True):
     axes : tuple of (str, tuple of str)
         The operators of graphs that an example becomes, those with the most work first, and the index axes that plans
         cut, with a + those that are summed over. None where it is opaque, or whole by nature: views and known values.
+    instead : tuple of (str, tuple of str)
+        The same of what plans compare with these operators, and take where that costs less: their expansions. A softmax
+        cuts its rows as a maximum and a sum, a recurrence the cells of its state step by step.
     """
 
     operator: str
     how: How
     dtypes: tuple[str, ...]
-    axes: tuple[tuple[str, tuple[str, ...]], ...]
+    axes: Sharded
+    instead: Sharded
 
 
 def list_supported() -> Iterator[Supported]:
@@ -71,15 +80,28 @@ def _look_at_all() -> Iterator[Supported]:
     for name, how in list_ways().items():
         domain, _, op_type = name.rpartition("::")
         schema, example = schema_of(op_type, newest, domain), read_example(name)
-        axes = () if example is None else _list_axes(load_onnx(example, opaque=False))
+        graph = Graph() if example is None else load_onnx(example, opaque=False)
         dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
-        yield Supported(name, how, dtypes, axes)
+        yield Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
 
 
-def _list_axes(graph: Graph) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The operators of a graph with their index axes, each once."""
+def _list_instead(graph: Graph) -> Sharded:
+    """The same of the expansions of operators whose points are coarser than cells, which plans compare with these."""
+    found = dict[tuple[str, tuple[str, ...]], None]()
+    for name, node in graph.nodes.items():
+        for expansion in graph.ops[node.op].expansions if is_coarse(graph.signature(name)) else ():
+            with suppress(NotApplicable):
+                made = rewrite.expand.apply(graph, name, into=expansion.__name__)
+                found |= dict.fromkeys(_list_axes(made, made.nodes.keys() - graph.nodes.keys()))
+    return tuple(found)
+
+
+def _list_axes(graph: Graph, names: Collection[str]) -> Sharded:
+    """Operators of a graph with their index axes, each once."""
     found: dict[tuple[str, tuple[str, ...]], float] = {}
     for name, node in graph.nodes.items():
+        if name not in names:
+            continue
         signature = graph.signature(name)
         axes = tuple("+" * (axis.kind == "reduction") + axis.name for axis in signature.axes)
         flop = graph.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size

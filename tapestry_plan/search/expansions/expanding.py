@@ -22,14 +22,14 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Graph
+from tapestry_plan.ir import Graph, is_coarse
 from tapestry_plan.search import tuning
 from tapestry_plan.search.caps.by_memory import leave_out
 from tapestry_plan.search.expansions.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.posing import Request, solve_graph, solve_problem
 from tapestry_plan.search.prices.added import add_offered, asks_for_others, derive_layouts, offer_asked, offer_cuts
-from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Asked, Problem, Variants, is_coarse
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Asked, Problem, Variants
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.writing import Candidate, name_layouts

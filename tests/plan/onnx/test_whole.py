@@ -489,6 +489,9 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     axes = {name: one.axes for name, one in found.items()}
     assert axes["Conv"] == (("conv", ("n", "c", "h", "w", "+ci", "+kh", "+kw")),)
     assert axes["Softmax"] == (("softmax", ("i0", "i1")),) and axes["If"][-1] == ("where", ("i0",))
+    instead = {name: one.instead for name, one in found.items()}
+    assert instead["LSTM"] == instead["RNN"] == (("recurrence_step", ("d", "b", "j")),)
+    assert ("max", ("i0", "i1", "+i2")) in instead["Softmax"] and not instead["Conv"] and not instead["NonZero"]
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
     views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}

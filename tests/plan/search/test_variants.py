@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_plan import Graph, Tensor, concat, same_graph
-from tapestry_plan.ir import BUILTIN_OPS, NotApplicable
+from tapestry_plan.ir import BUILTIN_OPS, NotApplicable, is_coarse
 from tapestry_plan.ops import conv, relu, softmax
 from tapestry_plan.rewrite.rules import expand
-from tapestry_plan.search.prices.costs.variants import Variants, is_coarse
+from tapestry_plan.search.prices.costs.variants import Variants
 from tapestry_plan.search.tuning import MAX_READINGS
 
 ATTENTION = ((1, 2, 4, 3), (1, 2, 4, 3), (1, 2, 4, 5))

@@ -25,4 +25,4 @@ from tapestry_plan.search.prices.costs.seconds import (
 )
 from tapestry_plan.search.prices.costs.tensors import Kind, Known, TensorCost, Use, Variable
 from tapestry_plan.search.prices.costs.variables import Asked
-from tapestry_plan.search.prices.costs.variants import Given, Option, Variants, is_coarse
+from tapestry_plan.search.prices.costs.variants import Given, Option, Variants

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from math import prod
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Signature, Tensor
+from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Tensor, is_coarse
 from tapestry_plan.rewrite import Draft, as_tuple, expand
 from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
@@ -364,19 +363,6 @@ def _check_made(node: OpNode, expansion: Expansion, made: Sequence[object]) -> N
     for one in made:
         if not isinstance(one, Tensor):
             raise TypeError(f"{said} {quote(one)}; it must give a Tensor, or a tuple of them")
-
-
-def is_coarse(signature: Signature) -> bool:
-    """Whether a point of the index space reads or writes several cells of a tensor, which no shard can part.
-
-    Examples
-    --------
-    >>> from tapestry_plan.ir import (BUILTIN_OPS)
-    >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "sum")]
-    [True, False, False]
-    """
-    operands = (*signature.inputs, *signature.outputs)
-    return any(prod(projection.shape) > 1 for operand in operands for projection in operand.projections)
 
 
 def _list_standing(name: str, order: Mapping[str, Sequence[str]]) -> Iterator[str]:
