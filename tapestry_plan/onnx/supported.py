@@ -18,7 +18,7 @@ from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
 
-Sharded = tuple[tuple[str, tuple[str, ...]], ...]
+CutAxes = tuple[tuple[str, tuple[str, ...]], ...]
 """Operators of graphs, each with its index axes."""
 
 
@@ -49,8 +49,8 @@ class Supported(Struct, frozen=True):
     operator: str
     how: How
     dtypes: tuple[str, ...]
-    axes: Sharded
-    instead: Sharded
+    axes: CutAxes
+    instead: CutAxes
 
 
 def list_supported() -> Iterator[Supported]:
@@ -85,7 +85,7 @@ def _look_at_all() -> Iterator[Supported]:
         yield Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
 
 
-def _list_instead(graph: Graph) -> Sharded:
+def _list_instead(graph: Graph) -> CutAxes:
     """The same of the expansions of operators whose points are coarser than cells, which plans compare with these."""
     found = dict[tuple[str, tuple[str, ...]], None]()
     for name, node in graph.nodes.items():
@@ -96,7 +96,7 @@ def _list_instead(graph: Graph) -> Sharded:
     return tuple(found)
 
 
-def _list_axes(graph: Graph, names: Collection[str]) -> Sharded:
+def _list_axes(graph: Graph, names: Collection[str]) -> CutAxes:
     """Operators of a graph with their index axes, each once."""
     found: dict[tuple[str, tuple[str, ...]], float] = {}
     for name, node in graph.nodes.items():

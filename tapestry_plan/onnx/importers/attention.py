@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
@@ -109,48 +114,188 @@ def _mask(at: Importing, node: Node, k: Tensor) -> Tensor | None:
 
 
 def group_query_attention(at: Importing, node: Node) -> Result:
-    """Causal attention whose heads of queries share those of keys, where sequences are of one known length.
+    """Causal attention whose heads of queries share those of keys, over a cache of keys and values of before.
 
-    Keys and values of before are those of earlier positions, all of which count.
+    The cache grows, or has room for what comes; a sequence's new keys stand behind those that it has, which `seqlens_k`
+    says in the run, unless it is known that all sequences are as long as the keys are.
     """
     attrs, heads, groups = node.attrs, node.attrs["num_heads"], node.attrs["kv_num_heads"]
-    if not (node.input(1) and node.input(2)):
-        raise refusal(node, "packed queries, keys and values are not supported; give each of them")
     if any(node.inputs[9:]) or any(node.outputs[3:]):
         raise refusal(node, "position_ids, a bias, sinks and the scores as outputs are not supported")
     for key, usual in (("smooth_softmax", (-1, 0)), ("qk_output", (0,))):
         if attrs.get(key, usual[0]) not in usual:
             raise refusal(node, f"{key} {attrs[key]} is not supported")
-    q, k, v = (_by_head(at.tensor(name), n) for name, n in zip(node.inputs, (heads, groups, groups), strict=False))
-    before = [at.tensor(node.inputs[n]) if node.input(n) else None for n in (3, 4)]
-    past = 0 if before[0] is None else before[0].shape[2]
-    total, length = past + q.shape[2], q.shape[2]
-    ends, whole = at.constant(node, 5, "seqlens_k"), at.constant(node, 6, "total_sequence_length")
-    if ends is None or whole is None:
-        raise ValueError("seqlens_k and total_sequence_length are needed")
-    if (ends != total - 1).any() or (whole != total).any():
-        raise refusal(node, "sequences of other lengths than all keys are not supported")
+    q, k, v = (_by_head(x, n) for x, n in zip(_apart(at, node, heads, groups), (heads, groups, groups), strict=True))
+    before = [None if at.lacks_cells(name) else at.tensor(name) for name in node.inputs[3:5] if name]
+    length, past = q.shape[2], 0 if not before or before[0] is None else before[0].shape[2]
+    cache = _Cache.of(at, node, length, past)
+    if not cache.is_full:
+        return _of_lengths(at, node, cache, (q, k, v), [x for x in before if x is not None])
     if attrs.get("do_rotary"):
-        if not (node.input(7) and node.input(8)):
-            raise ValueError("do_rotary needs cos_cache and sin_cache")
-        turns = [at.tensor(node.inputs[n])[past:total] for n in (7, 8)]
+        turns = [at.tensor(name)[past : past + length] for name in _tables(node)]
         q, k = (_turned(x, *turns, interleaved=bool(attrs.get("rotary_interleaved"))) for x in (q, k))
-    k, v = (x if one is None else concat([one, x], axis=2) for one, x in zip(before, (k, v), strict=True))
+    if past:
+        k, v = (concat([one, x], axis=2) for one, x in zip(before, (k, v), strict=True) if one is not None)
     window, mask = attrs.get("local_window_size", -1), None
     if past or window != -1:
-        apart = np.arange(length)[:, None] + past - np.arange(total)
+        apart = np.arange(length)[:, None] + past - np.arange(past + length)
         seen = (apart >= 0) & ((apart < window) | (window == -1))
         hidden = np.where(seen, 0, -np.inf).astype(q.dtype)[None, None]
         mask = at.graph.constant(f"{node.name}.hidden", hidden)
-    how = {"scale": attrs.get("scale") or None, "softcap": attrs.get("softcap") or None}
+    return _grouped(node, q, k, v, mask)
+
+
+def _grouped(node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Result:
+    how = {"scale": node.attrs.get("scale") or None, "softcap": node.attrs.get("softcap") or None}
     made = ops.attention(q, k, v, mask, causal=mask is None, name=node.name, **how)
-    return [made.permute_dims((0, 2, 1, 3)).reshape(made.shape[0], length, heads * made.shape[3]), k, v]
+    batch, heads, length, width = made.shape
+    return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
+
+
+def _apart(at: Importing, node: Node, heads: int, groups: int) -> list[Tensor]:
+    """Queries, keys and values, which may be packed: heads of one behind those of the other."""
+    if node.input(1) and node.input(2):
+        return [at.tensor(name) for name in node.inputs[:3]]
+    packed = at.tensor(node.inputs[0])
+    width = packed.shape[-1] // (heads + 2 * groups)
+    if node.input(1) or node.input(2) or width * (heads + 2 * groups) != packed.shape[-1]:
+        raise ValueError(
+            f"queries have shape {quote(packed.shape)}; without keys and values the last extent is that of "
+            f"{heads} + 2 · {groups} heads"
+        )
+    ends = [0, heads * width, (heads + groups) * width, packed.shape[-1]]
+    return [packed[..., begin:end] for begin, end in pairwise(ends)]
+
+
+def _tables(node: Node) -> Sequence[str]:
+    if not (node.input(7) and node.input(8)):
+        raise ValueError("do_rotary needs cos_cache and sin_cache")
+    return node.inputs[7:9]
+
+
+class _Cache(Struct, frozen=True):
+    """How long sequences and caches are.
+
+    Parameters
+    ----------
+    past, room : int
+        Positions of the cache before, and of that after.
+    ends : Tensor, optional
+        (batch,): the position of each sequence's last key; None where these fill the cache, so that all are known.
+    begins : Tensor or int
+        (batch,): how many keys each sequence has before; 0 where all begin.
+    """
+
+    past: int
+    room: int
+    ends: Tensor | None
+    begins: Tensor | int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether each sequence has all keys."""
+        return self.ends is None
+
+    @classmethod
+    def of(cls, at: Importing, node: Node, length: int, past: int) -> _Cache:
+        if not (node.input(5) and node.input(6)):
+            raise ValueError("seqlens_k and total_sequence_length are needed")
+        total, room = _find_room(at, node, length, past)
+        last = at.value(node.inputs[5]) if at.is_known(node.inputs[5]) else None
+        if last is not None and total == past + length and (last == total - 1).all():
+            return cls(past, room, None, past)
+        batch = at.shape(node.inputs[0])[0]
+        if prod(at.shape(node.inputs[5])) != batch:
+            raise ValueError(f"seqlens_k has shape {quote(at.shape(node.inputs[5]))}; one number for each of {batch}")
+        ends = ops.astype(at.tensor(node.inputs[5]).reshape(batch), "int64")
+        if total == length:
+            return cls(past, room, ends, 0)
+        begins = ops.maximum(ends - (length - 1), 0)
+        if total is None:  # a run that is told of as many keys as are new begins
+            whole = at.tensor(node.inputs[6]).reshape(1)
+            is_first = ops.equal(whole, at.graph.constant(f"{node.name}.length", np.asarray(length, whole.dtype)))
+            begins = ops.where(is_first, at.graph.constant(f"{node.name}.first", np.zeros(1, np.int64)), begins)
+        return cls(past, room, ends, begins)
+
+
+def _find_room(at: Importing, node: Node, length: int, past: int) -> tuple[int | None, int]:
+    """The total length, where it is known, and the positions of the cache after: as many, or those of before.
+
+    A cache that has room stays as it is, another one grows. Where the run says the total length, the model must declare
+    how many positions come out.
+    """
+    if not past:
+        return length, length
+    if at.is_known(node.inputs[6]):
+        total = int(at.value(node.inputs[6]).reshape(()))
+        if total != past + length and not length <= total <= past:
+            raise ValueError(
+                f"total_sequence_length is {total}; with {past} positions of before and {length} new ones it is "
+                f"{past + length}, or at most {past} where the cache has room"
+            )
+        return total, max(total, past)
+    declared = at.declared.get(node.outputs[1] if len(node.outputs) > 1 else "")
+    room = None if declared is None else declared.type.tensor_type.shape.dim[2].dim_value
+    if room == past + length:
+        return room, room
+    if room != past:
+        at.constant(node, 6, "total_sequence_length")  # says that it must be known
+    return None, past
+
+
+def _of_lengths(
+    at: Importing, node: Node, cache: _Cache, given: tuple[Tensor, ...], before: Sequence[Tensor]
+) -> Result:
+    """Attention over sequences of their own lengths: each one's keys in its cache, zeros behind them.
+
+    ::
+
+        before   a b c ·      2 positions      ─►   a b x y 0
+        new      x y
+    """
+    (q, k, v), length, rows = given, given[0].shape[2], at.graph
+    assert cache.ends is not None, "the others are full"
+    batch = q.shape[0]
+
+    def numbers(name: str, count: int, *shape: int) -> Tensor:
+        return rows.constant(f"{node.name}.{name}", np.arange(count).reshape(shape))
+
+    begins = cache.begins
+    if isinstance(begins, int):
+        begins = rows.constant(f"{node.name}.begins", np.zeros(batch, np.int64))
+    places = begins.reshape(batch, 1) + numbers("new", length, 1, length)
+    if node.attrs.get("do_rotary"):
+        turns = [ops.take(at.tensor(name), places, 0).expand_dims(1) for name in _tables(node)]
+        q, k = (_turned(x, *turns, interleaved=bool(node.attrs.get("rotary_interleaved"))) for x in (q, k))
+    if before or cache.room > length:
+        keys = numbers("keys", cache.room, 1, cache.room)
+        behind = keys - begins.reshape(batch, 1)
+        last = rows.constant(f"{node.name}.last", np.asarray(cache.past + length))
+        found = ops.where(ops.less(behind, length), behind + cache.past, last)
+        found = ops.where(ops.less(behind, 0), keys, found).reshape(batch, 1, cache.room, 1)
+        none = rows.constant(f"{node.name}.none", np.zeros((), k.dtype))
+        k, v = (_placed([*before[n : n + 1], x], none, found) for n, x in enumerate((k, v)))
+    ahead = places.reshape(batch, 1, length, 1) - numbers("places", cache.room, 1, 1, 1, cache.room)
+    seen = ops.greater_equal(ahead, 0)
+    window = node.attrs.get("local_window_size", -1)
+    if window != -1:
+        seen = ops.logical_and(seen, ops.less(ahead, window))
+    ends = cache.ends.reshape(batch, 1, 1, 1)
+    seen = ops.logical_and(seen, ops.less_equal(numbers("all", cache.room, 1, 1, 1, cache.room), ends))
+    return _grouped(node, q, k, v, seen)
+
+
+def _placed(parts: Sequence[Tensor], zero: Tensor, found: Tensor) -> Tensor:
+    """Cells of what stands one behind the other, with zeros last, at the numbers of a sequence's positions."""
+    batch, heads, _, width = parts[-1].shape
+    joined = concat([*parts, zero.broadcast_to((batch, heads, 1, width))], axis=2)
+    return ops.take_along_axis(joined, found.broadcast_to((batch, heads, found.shape[2], width)), 2)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     """Pairs of cells turned by the angles of their positions: halves, or neighbors; those behind them stay."""
     pairs, rest = cos.shape[-1], x.shape[-1] - 2 * cos.shape[-1]
-    if rest < 0 or cos.shape != sin.shape or cos.shape[0] != x.shape[2]:
+    if rest < 0 or cos.shape != sin.shape or cos.shape[-2] != x.shape[2]:
         raise ValueError(f"cos_cache and sin_cache give shapes {quote(cos.shape)} and {quote(sin.shape)} here")
     cells = x[..., : 2 * pairs]
     first, second = (cells[..., ::2], cells[..., 1::2]) if interleaved else (cells[..., :pairs], cells[..., pairs:])
