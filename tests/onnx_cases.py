@@ -453,6 +453,13 @@ NODES = [
         for way, more in enumerate(({"local_window_size": 2}, {"softcap": 5.0, "scale": 0.4}))
     ),
     NodeCase(
+        "Attention",
+        {"x": floats(2, 4, 8), "w": floats(8, 24, seed=2), "b": floats(24, seed=3), "ends": np.array([4, 2], np.int32)},
+        {},
+        {"num_heads": 2},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
         "QAttention",
         {"x": ints(0, 255, 2, 4, 8, dtype=np.uint8)},
         {

@@ -220,6 +220,8 @@ Trilu 21 (float[2,4,5] x) => (y) { y = Trilu (x) }
 Unsqueeze 25 (float[3,4,5] x) => (y) <int64[1] axes = {0}> { y = Unsqueeze (x, axes) }
 Where 21 (bool[3,4] c, float[3,4] a, float[4] b) => (y) { y = Where (c, a, b) }
 Xor 7 (bool[3,4,5,6] x, bool[5,6] y) => (xor) { xor = Xor (x, y) }
+com.microsoft::Attention 21 (float[2,4,8] x, float[8,24] w, float[24] b, int32[2] ends) => (y) { y =
+  com.microsoft.Attention <num_heads = 2> (x, w, b, ends) }
 com.microsoft::BiasGelu 21 (float[3,4] x, float[4] b) => (y) { y = com.microsoft.BiasGelu (x, b) }
 com.microsoft::FastGelu 21 (float[3,4] x, float[4] b) => (y) { y = com.microsoft.FastGelu (x, b) }
 com.microsoft::FusedMatMul 21 (float[2,3,4] a, float[2,3,5] b) => (y) { y = com.microsoft.FusedMatMul <alpha: float =

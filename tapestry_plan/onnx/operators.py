@@ -471,6 +471,7 @@ _ROWS: dict[str, Import] = {
     "Transpose": Import(onnx_views.transpose, moves=True),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2, moves=True),
+    "com.microsoft::Attention": Import(onnx_attention.fused_attention, 2, 7, idle=("mask_filter_value",)),
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
@@ -478,7 +479,9 @@ _ROWS: dict[str, Import] = {
         onnx_attention.group_query_attention, 1, 14, idle=("k_quant_type", "v_quant_type", "kv_cache_bit_width")
     ),
     "com.microsoft::QAttention": Import(onnx_attention.quantized_attention, 5, 9, idle=("mask_filter_value",)),
-    "com.microsoft::MultiHeadAttention": Import(onnx_attention.multi_head_attention, 1, 10),
+    "com.microsoft::MultiHeadAttention": Import(
+        onnx_attention.multi_head_attention, 1, 10, idle=("mask_filter_value",)
+    ),
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),

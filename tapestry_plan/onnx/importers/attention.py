@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -68,46 +69,89 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
 
 
 def multi_head_attention(at: Importing, node: Node) -> Result:
-    attrs, heads = node.attrs, node.attrs["num_heads"]
-    if not (node.input(1) and node.input(2)):
-        raise refusal(node, "packed queries, keys and values are not supported; give each of them")
+    heads = node.attrs["num_heads"]
     if any(node.input(k) for k in (8, 9)) or any(node.outputs[3:]):
         raise refusal(node, "lengths of the past, indirections and the scores as outputs are not supported")
-    flat = [at.tensor(name) for name in node.inputs[:3]]
+    flat = _unpacked(at, node)
     if node.input(3):
+        if len(flat) != sum(map(bool, node.inputs[:3])):
+            raise refusal(node, "a bias of packed queries, keys and values is not supported; add it before")
         bias, begin = at.tensor(node.inputs[3]), 0
         for n, x in enumerate(flat):
             if x.ndim == 3:
                 flat[n] = x + bias[begin : begin + x.shape[-1]]
             begin += x.shape[-1] if x.ndim == 3 else x.shape[1] * x.shape[3]
     q, k, v = (_by_head(x, heads) for x in flat)
-    for past, which in ((6, 0), (7, 1)):
-        if node.input(past):
-            joined = concat([at.tensor(node.inputs[past]), (k, v)[which]], axis=2)
-            k, v = (joined, v) if which == 0 else (k, joined)
-    mask, past_length = _mask(at, node, k), k.shape[2] - q.shape[2]
-    is_causal = bool(attrs.get("unidirectional"))
-    if is_causal and past_length:  # the first query comes behind what is past
-        hidden = np.triu(np.full((q.shape[2], k.shape[2]), -np.inf, q.dtype), past_length + 1)
+    k, v = (
+        concat([at.tensor(node.inputs[n]), x], axis=2) if node.input(n) and not at.lacks_cells(node.inputs[n]) else x
+        for n, x in ((6, k), (7, v))
+    )
+    mask = _padding(at, node, 4, q, k, 3 * k.shape[0] + 2)
+    bias = at.tensor(node.inputs[5]) if node.input(5) else None
+    return [_attend(at, node, q, k, v, bias if mask is None else mask if bias is None else mask + bias), k, v]
+
+
+def _unpacked(at: Importing, node: Node) -> list[Tensor]:
+    """Queries, keys and values, (batch, positions, heads · width), of which the last may be packed: head by head.
+
+    No processor of ONNX Runtime's takes packed ones; they are what their parts are.
+    """
+    given = [at.tensor(name) for name in node.inputs[:3] if name]
+    last, missing = given[-1], 3 - len(given)
+    if not missing:
+        return given
+    if node.input(2) or last.ndim != 5 or last.shape[3] != missing + 1:
+        raise ValueError(
+            f"{quote(node.inputs[len(given) - 1])} has shape {quote(last.shape)}; without all of queries, keys and "
+            f"values, (batch, positions, heads, {missing + 1}, width) is needed"
+        )
+    batch, length = last.shape[:2]
+    parts = [last[:, :, :, n : n + 1].reshape(batch, length, -1) for n in range(missing + 1)]
+    return [*given[:-1], *parts]
+
+
+def _attend(at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention, (batch, positions, heads · width); with `unidirectional` the first query is behind what is past."""
+    is_causal, past = bool(node.attrs.get("unidirectional")), k.shape[2] - q.shape[2]
+    if is_causal and past:
+        hidden = np.triu(np.full((q.shape[2], k.shape[2]), -np.inf, q.dtype), past + 1)
         behind = at.graph.constant(f"{node.name}.behind", hidden[None, None])
         mask, is_causal = behind if mask is None else mask + behind, False
-    made = ops.attention(q, k, v, mask, scale=attrs.get("scale"), causal=is_causal, name=node.name)
-    batch, _, length, width = made.shape
-    return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
+    scale = node.attrs.get("scale") or None
+    made = ops.attention(q, k, v, mask, scale=scale, causal=is_causal, name=node.name)
+    batch, heads, length, width = made.shape
+    return made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width)
 
 
-def _mask(at: Importing, node: Node, k: Tensor) -> Tensor | None:
-    """What is added to the scores: the bias, and a low number where a key counts as padding."""
-    bias = at.tensor(node.inputs[5]) if node.input(5) else None
-    if not node.input(4):
-        return bias
-    padding = at.tensor(node.inputs[4])
-    if padding.shape != (k.shape[0], k.shape[2]):
-        raise refusal(node, f"a key_padding_mask of shape {quote(padding.shape)} is not supported, only (batch, keys)")
-    low = np.asarray(node.attrs.get("mask_filter_value", -10000.0), k.dtype)
-    numbers = [at.graph.constant(f"{node.name}.{n}", np.asarray(one, k.dtype)) for n, one in (("low", low), ("no", 0))]
-    hidden = ops.where(ops.equal(padding, 0), *numbers).reshape(padding.shape[0], 1, 1, padding.shape[1])
-    return hidden if bias is None else hidden + bias
+def _padding(at: Importing, node: Node, number: int, q: Tensor, k: Tensor, longer: int) -> Tensor | None:
+    """What is added to the scores: a low number where a key counts as padding, as one of com.microsoft's masks says.
+
+    These are ends, one for each sequence, or in a longer vector with more behind them; numbers above 0 for the keys that
+    count, (batch, keys) or (batch, queries, keys).
+    """
+    if not node.input(number):
+        return None
+    mask, batch, queries, keys = at.tensor(node.inputs[number]), k.shape[0], q.shape[2], k.shape[2]
+
+    def constant(name: str, value: Any, dtype: str) -> Tensor:
+        return at.graph.constant(f"{node.name}.{name}", np.asarray(value, dtype))
+
+    if mask.shape in ((batch,), (longer,)):
+        places = constant("keys", np.arange(keys).reshape(1, 1, 1, keys), mask.dtype)
+        seen = ops.less(places, mask[:batch].reshape(batch, 1, 1, 1))
+        if mask.shape == (2 * batch,) != (batch,):  # ends, then begins
+            seen = ops.logical_and(seen, ops.greater_equal(places, mask[batch:].reshape(batch, 1, 1, 1)))
+    elif mask.shape in ((batch, keys), (batch, queries, keys)):
+        shape = (batch, 1, mask.shape[1] if mask.ndim == 3 else 1, keys)
+        seen = ops.greater(mask, constant("zero", 0, mask.dtype)).reshape(shape)
+    else:
+        raise refusal(
+            node,
+            f"a mask of shape {quote(mask.shape)} is not supported, only {(batch,)}, {(longer,)}, {(batch, keys)} and "
+            f"{(batch, queries, keys)}",
+        )
+    low = node.attrs.get("mask_filter_value", -10000.0)
+    return ops.where(seen, constant("no", 0, k.dtype), constant("low", low, k.dtype))
 
 
 # -- fused with what is before it ------------------------------------------------------------------------
@@ -122,7 +166,12 @@ def group_query_attention(at: Importing, node: Node) -> Result:
     attrs, heads, groups = node.attrs, node.attrs["num_heads"], node.attrs["kv_num_heads"]
     if any(node.inputs[9:]) or any(node.outputs[3:]):
         raise refusal(node, "position_ids, a bias, sinks and the scores as outputs are not supported")
-    for key, usual in (("smooth_softmax", (-1, 0)), ("qk_output", (0,))):
+    for key, usual in (
+        ("smooth_softmax", (-1, 0)),
+        ("qk_output", (0,)),
+        ("causal", (1,)),
+        ("sliding_window_cache", (0,)),
+    ):
         if attrs.get(key, usual[0]) not in usual:
             raise refusal(node, f"{key} {attrs[key]} is not supported")
     q, k, v = (_by_head(x, n) for x, n in zip(_apart(at, node, heads, groups), (heads, groups, groups), strict=True))
@@ -307,22 +356,64 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor
     return concat([made, x[..., 2 * pairs :]], axis=3) if rest else made
 
 
+def fused_attention(at: Importing, node: Node) -> Result:
+    """Queries, keys and values by one product, and their attention."""
+    if any(node.inputs[6:]) or any(node.outputs[2:]):
+        raise refusal(node, "lengths of the past and the scores as outputs are not supported")
+    each = ops.matmul(at.tensor(node.inputs[0]), at.tensor(node.inputs[1]), name=f"{node.name}.product")
+    if node.input(2):
+        each = each + at.tensor(node.inputs[2])
+    bias = at.tensor(node.inputs[5]) if node.input(5) else None
+    return _of_product(at, node, each, node.attrs.get("qkv_hidden_sizes"), 3, 4, bias)
+
+
 def quantized_attention(at: Importing, node: Node) -> Result:
     """Queries, keys and values by one product of integers, which are exact on any split, and their attention."""
-    attrs, heads = node.attrs, node.attrs["num_heads"]
-    if node.input(5) or node.input(8) or any(node.outputs[1:]) or attrs.get("do_rotary"):
-        raise refusal(node, "masks, keys of before and rotations are not supported")
     for name in node.inputs[:2]:
         if (dtype := at.dtype_of(name)) not in ("int8", "uint8"):
             raise ValueError(f"{quote(name)} is {dtype}; QAttention multiplies int8 and uint8: quantize it first")
     bias = at.tensor(node.inputs[2])
     total = product(at, node, 0, 1, 6, 7)
     ratio = at.tensor(node.inputs[3]) * at.tensor(node.inputs[4])
-    each = ops.astype(total, bias.dtype) * ratio + bias
+    return _of_product(at, node, ops.astype(total, bias.dtype) * ratio + bias, None, 5, 8)
+
+
+def _of_product(
+    at: Importing,
+    node: Node,
+    each: Tensor,
+    widths: Sequence[int] | None,
+    masked: int,
+    before: int,
+    bias: Tensor | None = None,
+) -> Result:
+    """The attention of queries, keys and values that lie side by side, and the keys and values for what comes next.
+
+    `masked` and `before` are the numbers of the inputs that say what is padding, and hold keys and values of before,
+    (2, batch, heads, positions, width).
+    """
+    for key in ("do_rotary", "past_present_share_buffer"):
+        if node.attrs.get(key):
+            raise refusal(node, f"{key} {node.attrs[key]} is not supported")
     width = each.shape[-1] // 3
-    if each.ndim != 3 or each.shape[-1] != 3 * width:
-        raise ValueError(f"the product has shape {quote(each.shape)}; (batch, positions, 3 · width) is needed")
-    q, k, v = (_by_head(each[..., n * width : (n + 1) * width], heads) for n in range(3))
-    causal = bool(attrs.get("unidirectional"))
-    made = ops.attention(q, k, v, scale=attrs.get("scale"), causal=causal, name=node.name)
-    return [made.permute_dims((0, 2, 1, 3)).reshape(*each.shape[:2], width)]
+    widths = [width] * 3 if widths is None else list(widths)
+    if each.ndim != 3 or len(widths) != 3 or sum(widths) != each.shape[-1] or widths[0] != widths[1]:
+        raise ValueError(
+            f"the product has shape {quote(each.shape)}; (batch, positions, {' + '.join(map(str, widths))}) is needed, "
+            "with queries as wide as keys"
+        )
+    ends = [0, *accumulate(widths)]
+    q, k, v = (_by_head(each[..., begin:end], node.attrs["num_heads"]) for begin, end in pairwise(ends))
+    if node.input(before) and not at.lacks_cells(node.inputs[before]):
+        past = at.tensor(node.inputs[before])
+        k, v = (concat([past[n : n + 1].squeeze((0,)), x], axis=2) for n, x in enumerate((k, v)))
+    is_idle = bool(node.input(masked)) and at.shape(node.inputs[masked]) in ((1, 1), (k.shape[0], 1))
+    mask = None if is_idle else _padding(at, node, masked, q, k, 2 * k.shape[0])
+    if bias is not None:
+        mask = bias if mask is None else mask + bias
+    made = _attend(at, node, q, k, v, mask)
+    if not any(node.outputs[1:]):
+        return made
+    if k.shape != v.shape:
+        raise refusal(node, "keys and values of different widths as one output are not supported")
+    return [made, concat([k.expand_dims(0), v.expand_dims(0)], axis=0)]

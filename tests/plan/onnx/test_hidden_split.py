@@ -144,7 +144,11 @@ def test_a_plan_of_steps_is_said_again_by_its_document() -> None:
     [
         ([(1, 2, 4, 3), (1, 4, 3, 3), (1, 2, 3)], "lstm", "3 operands, .* a step of lstm takes 4 to 5, the first with"),
         ([(1, 2, 2, 3), (1, 1, 3, 3), (1, 2, 3)], "rnn", "a step of rnn takes 3, the first with 1 gate"),
-        ([(1, 2, 1, 3), (1, 1, 3, 4), (1, 2, 3)], "rnn", r"operand 1 has shape \(1, 1, 3, 4\); \(1, 1, 3, 3\) is needed"),
+        (
+            [(1, 2, 1, 3), (1, 1, 3, 4), (1, 2, 3)],
+            "rnn",
+            r"operand 1 has shape \(1, 1, 3, 4\); \(1, 1, 3, 3\)",
+        ),
         ([(2, 1, 3), (1, 1, 3, 3), (1, 2, 3)], "rnn", "rank 4 is needed"),
         ([(1, 2, 1, 3), (1, 1, 3, 3), (1, 2, 3)], "rn", "kind is 'rn'; it must be one of"),
     ],
