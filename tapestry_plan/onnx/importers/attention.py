@@ -126,7 +126,7 @@ def _attend(at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Te
 def _padding(at: Importing, node: Node, number: int, q: Tensor, k: Tensor, longer: int) -> Tensor | None:
     """What is added to the scores: a low number where a key counts as padding, as one of com.microsoft's masks says.
 
-    These are ends, one for each sequence, or in a longer vector with more behind them; numbers above 0 for the keys that
+    These are ends, one for each sequence, or in a longer vector with more behind them; numbers above 0 for keys that
     count, (batch, keys) or (batch, queries, keys).
     """
     if not node.input(number):
@@ -166,12 +166,8 @@ def group_query_attention(at: Importing, node: Node) -> Result:
     attrs, heads, groups = node.attrs, node.attrs["num_heads"], node.attrs["kv_num_heads"]
     if any(node.inputs[9:]) or any(node.outputs[3:]):
         raise refusal(node, "position_ids, a bias, sinks and the scores as outputs are not supported")
-    for key, usual in (
-        ("smooth_softmax", (-1, 0)),
-        ("qk_output", (0,)),
-        ("causal", (1,)),
-        ("sliding_window_cache", (0,)),
-    ):
+    usually = {"smooth_softmax": (-1, 0), "qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,)}
+    for key, usual in usually.items():
         if attrs.get(key, usual[0]) not in usual:
             raise refusal(node, f"{key} {attrs[key]} is not supported")
     q, k, v = (_by_head(x, n) for x, n in zip(_apart(at, node, heads, groups), (heads, groups, groups), strict=True))

@@ -1,4 +1,4 @@
-"""Attention as com.microsoft has it, with masks and lengths that a run says: split by batch and heads, as ONNX Runtime."""
+"""Attention of com.microsoft, with masks and lengths that a run says: split by batch and heads, as ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ i32 = np.int32
 
 
 def same_on_devices(case: NodeCase, wanted: list[Any] | None = None, model: Any = None, bound: float = 1e-5) -> None:
-    """The results of ONNX Runtime on 2, 3 and 4 devices, as plans choose, and with the attention cut by batch or heads."""
+    """The results of ONNX Runtime, on 2 devices as plans choose, and with the attention cut by batch or heads."""
     model = case.model if model is None else model
     wanted = ort(model, case.inputs) if wanted is None else wanted
     graph = load_onnx(model, opaque=False)
