@@ -85,8 +85,12 @@ def _step_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     need_rank(x, 4, "operand 0", "directions, batch, gates, width")
     directions, batch, gates, width = x
     state = directions, batch, width
-    needed: list[Shape] = [(directions, gates, width, width), state]
-    needed += {"rnn": [], "gru": [state, (directions, width)], "lstm": [state, (directions, 3, width)]}[kind]
+    more: dict[str, list[Shape]] = {
+        "rnn": [],
+        "gru": [state, (directions, width)],
+        "lstm": [state, (directions, 3, width)],
+    }
+    needed = [(directions, gates, width, width), state, *more[kind]]
     least, most = len(needed) + (kind != "lstm"), len(needed) + 1
     if gates != GATES[kind] or not least <= len(shapes) <= most:
         takes = f"{least} to {most}" if least < most else f"{most}"
