@@ -87,8 +87,10 @@ def multi_head_attention(at: Importing, node: Node) -> Result:
         for n, x in ((6, k), (7, v))
     )
     mask = _padding(at, node, 4, q, k, 3 * k.shape[0] + 2)
-    bias = at.tensor(node.inputs[5]) if node.input(5) else None
-    return [_attend(at, node, q, k, v, bias if mask is None else mask if bias is None else mask + bias), k, v]
+    if node.input(5):
+        more = at.tensor(node.inputs[5])
+        mask = more if mask is None else mask + more
+    return [_attend(at, node, q, k, v, mask), k, v]
 
 
 def _unpacked(at: Importing, node: Node) -> list[Tensor]:
