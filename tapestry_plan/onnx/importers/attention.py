@@ -98,13 +98,14 @@ def _unpacked(at: Importing, node: Node) -> list[Tensor]:
 
     No processor of ONNX Runtime's takes packed ones; they are what their parts are.
     """
-    given = [at.tensor(name) for name in node.inputs[:3] if name]
+    names = [name for name in node.inputs[:3] if name]
+    given = [at.tensor(name) for name in names]
     last, missing = given[-1], 3 - len(given)
     if not missing:
         return given
     if node.input(2) or last.ndim != 5 or last.shape[3] != missing + 1:
         raise ValueError(
-            f"{quote(node.inputs[len(given) - 1])} has shape {quote(last.shape)}; without all of queries, keys and "
+            f"{quote(names[-1])} has shape {quote(last.shape)}; without all of queries, keys and "
             f"values, (batch, positions, heads, {missing + 1}, width) is needed"
         )
     batch, length = last.shape[:2]
@@ -133,6 +134,7 @@ def _padding(at: Importing, node: Node, number: int, q: Tensor, k: Tensor, longe
     """
     if not node.input(number):
         return None
+    _need_integers(at, node.inputs[number])
     mask, batch, queries, keys = at.tensor(node.inputs[number]), k.shape[0], q.shape[2], k.shape[2]
 
     def constant(name: str, value: Any, dtype: str) -> Tensor:
@@ -156,6 +158,11 @@ def _padding(at: Importing, node: Node, number: int, q: Tensor, k: Tensor, longe
     return ops.where(seen, constant("no", 0, k.dtype), constant("low", low, k.dtype))
 
 
+def _need_integers(at: Importing, name: str) -> None:
+    if np.dtype(dtype := at.dtype_of(name)).kind not in "iu":
+        raise ValueError(f"{quote(name)} is {dtype}; integers are needed: cast it")
+
+
 # -- fused with what is before it ------------------------------------------------------------------------
 
 
@@ -173,16 +180,16 @@ def group_query_attention(at: Importing, node: Node) -> Result:
         if attrs.get(key, usual[0]) not in usual:
             raise refusal(node, f"{key} {attrs[key]} is not supported")
     q, k, v = (_by_head(x, n) for x, n in zip(_apart(at, node, heads, groups), (heads, groups, groups), strict=True))
-    before = [None if at.lacks_cells(name) else at.tensor(name) for name in node.inputs[3:5] if name]
-    length, past = q.shape[2], 0 if not before or before[0] is None else before[0].shape[2]
+    before, length = _before(at, node, (k.shape, v.shape)), q.shape[2]
+    past = before[0].shape[2] if before else 0
     cache = _Cache.of(at, node, length, past)
     if not cache.is_full:
-        return _of_lengths(at, node, cache, (q, k, v), [x for x in before if x is not None])
+        return _of_lengths(at, node, cache, (q, k, v), before)
     if attrs.get("do_rotary"):
         turns = [at.tensor(name)[past : past + length] for name in _tables(node)]
         q, k = (_turned(x, *turns, interleaved=bool(attrs.get("rotary_interleaved"))) for x in (q, k))
     if past:
-        k, v = (concat([one, x], axis=2) for one, x in zip(before, (k, v), strict=True) if one is not None)
+        k, v = (concat([one, x], axis=2) for one, x in zip(before, (k, v), strict=True))
     window, mask = attrs.get("local_window_size", -1), None
     if past or window != -1:
         apart = np.arange(length)[:, None] + past - np.arange(past + length)
@@ -199,11 +206,32 @@ def _grouped(node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -
     return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
 
 
+def _before(at: Importing, node: Node, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Keys and values of before; none where they have no positions."""
+    names = [name for name in node.inputs[3:5] if name]
+    found = [at.shape(name) for name in names]
+    if found and (len({shape[2:3] for shape in found}) > 1 or len(found) < 2):
+        raise ValueError(f"past_key and past_value have shapes {quote(found)}; give both, of as many positions")
+    for name, shape, new in zip(names, found, shapes, strict=False):
+        if (*shape[:2], *shape[3:]) != (*new[:2], new[3]):
+            raise ValueError(
+                f"{quote(name)} has shape {quote(shape)}; (batch, heads, positions, width) as of {quote(tuple(new))} "
+                "is needed"
+            )
+    return [] if any(map(at.lacks_cells, names)) else [at.tensor(name) for name in names]
+
+
 def _apart(at: Importing, node: Node, heads: int, groups: int) -> list[Tensor]:
     """Queries, keys and values, which may be packed: heads of one behind those of the other."""
+    given = [at.tensor(name) for name in node.inputs[:3] if name]
+    if heads < 1 or groups < 1 or any(x.ndim != 3 for x in given):
+        raise ValueError(
+            f"num_heads is {heads}, kv_num_heads {groups}, and operands have shapes {quote([x.shape for x in given])}; "
+            "numbers above 0 are needed, and (batch, positions, heads · width)"
+        )
     if node.input(1) and node.input(2):
-        return [at.tensor(name) for name in node.inputs[:3]]
-    packed = at.tensor(node.inputs[0])
+        return given
+    packed = given[0]
     width = packed.shape[-1] // (heads + 2 * groups)
     if node.input(1) or node.input(2) or width * (heads + 2 * groups) != packed.shape[-1]:
         raise ValueError(
@@ -252,6 +280,7 @@ class _Cache(Struct, frozen=True):
         if last is not None and total == past + length and (last == total - 1).all():
             return cls(past, room, None, past)
         batch = at.shape(node.inputs[0])[0]
+        _need_integers(at, node.inputs[5])
         if prod(at.shape(node.inputs[5])) != batch:
             raise ValueError(f"seqlens_k has shape {quote(at.shape(node.inputs[5]))}; one number for each of {batch}")
         ends = ops.astype(at.tensor(node.inputs[5]).reshape(batch), "int64")
@@ -404,6 +433,11 @@ def _of_product(
     q, k, v = (_by_head(each[..., begin:end], node.attrs["num_heads"]) for begin, end in pairwise(ends))
     if node.input(before) and not at.lacks_cells(node.inputs[before]):
         past = at.tensor(node.inputs[before])
+        if past.ndim != 5:
+            raise ValueError(
+                f"{quote(node.inputs[before])} has shape {quote(past.shape)}; (2, batch, heads, positions, width) is "
+                "needed"
+            )
         k, v = (concat([past[n : n + 1].squeeze((0,)), x], axis=2) for n, x in enumerate((k, v)))
     is_idle = bool(node.input(masked)) and at.shape(node.inputs[masked]) in ((1, 1), (k.shape[0], 1))
     mask = None if is_idle else _padding(at, node, masked, q, k, 2 * k.shape[0])

@@ -222,6 +222,41 @@ def test_masks_of_other_shapes_are_refused() -> None:
         load_onnx(case.model, opaque=False)
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "says"),
+    [
+        ("GroupQueryAttention", {"q": (3, 16), "k": (2, 3, 8), "v": (2, 3, 8)}, {}, "operands have shapes"),
+        ("GroupQueryAttention", {"q": (2, 3, 17)}, {}, "without keys and values the last extent is that of 4 .+ heads"),
+        ("GroupQueryAttention", {"q": (2, 3, 16)}, {"num_heads": 0}, "num_heads is 0, kv_num_heads 2"),
+        ("GroupQueryAttention", {"q": (2, 1, 32), "p": (2, 2), "r": (2, 2)}, {}, "'p' has shape .2, 2.; .batch, heads"),
+        ("GroupQueryAttention", {"q": (2, 1, 32), "p": (2, 2, 5, 4)}, {}, "past_key and past_value have shapes"),
+        ("Attention", {"x": (4, 8), "w": (8, 24)}, {}, r"the product has shape \(4, 24\)"),
+        (
+            "Attention",
+            {"x": (1, 4, 8), "w": (8, 24), "": (), "p": (3, 4)},
+            {},
+            "'p' has shape .3, 4.; .2, batch, heads",
+        ),
+        ("MultiHeadAttention", {"q": (2, 3, 8), "": (), "v": (2, 3, 8)}, {}, "'v' has shape .2, 3, 8.; without all"),
+        (
+            "MultiHeadAttention",
+            {"q": (2, 3, 8), "k": (2, 3, 8), "v": (2, 3, 8), "m": (2, 3)},
+            {},
+            "'m' is float32; int",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit_are_told(op: str, shapes: dict[str, Any], attrs: dict[str, Any], says: str) -> None:
+    feeds: dict[str, Any] = {name: floats(*shape) for name, shape in shapes.items() if name}
+    attrs = {"num_heads": 4, **({"kv_num_heads": 2} if op[0] == "G" else {}), **attrs}
+    names = {"G": ("q", "k", "v", "p", "r", "ends", "all"), "A": ("x", "w", "", "", "p"), "M": ("q", "k", "v", "", "m")}
+    if op[0] == "G":
+        feeds |= {"ends": np.zeros(2, i32), "all": np.ones(1, i32)}
+    reads = tuple(name if name in feeds else "" for name in names[op[0]])
+    with pytest.raises(ValueError, match=says):
+        load_onnx(NodeCase(op, feeds, {}, attrs, reads=reads, domain=MICROSOFT).model, opaque=False)
+
+
 def test_a_cache_that_begins_empty_is_none() -> None:
     feeds = {"q": floats(2, 3, 8), "k": floats(2, 3, 8, seed=2), "v": floats(2, 3, 8, seed=3)}
     case = NodeCase("MultiHeadAttention", feeds, {}, {"num_heads": 2}, ("y", "keys", "values"), domain=MICROSOFT)
