@@ -276,6 +276,7 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
         """How often a shard of so many index points launches work, at least once."""
         return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
 
+    @check_arguments
     def count_passes(self, signature: Signature, attrs: Attrs) -> tuple[int, ...]:
         """How often a shard goes through each input."""
         given = () if self.passes is None else tuple(self.passes(signature, attrs))

@@ -231,6 +231,7 @@ ROWS: dict[str, Row] = {
     "Op.flop_per_point": Row(
         Op.flop_per_point, lambda: {"self": ops.add.op, "signature": linear_signature(), "attrs": {}}
     ),
+    "Op.count_passes": Row(Op.count_passes, lambda: {"self": ops.add.op, "signature": linear_signature(), "attrs": {}}),
     "Op.count_launches": Row(
         Op.count_launches,
         lambda: {"self": ops.add.op, "signature": linear_signature(), "attrs": {}, "points": 4},
