@@ -17,7 +17,7 @@ CUBIC = -0.75
 KEPT_EVALUATORS = 64
 """Models of opaque operators whose sessions, or reference implementations, are kept for the next run."""
 
-MAX_STEPS = 32
+MAX_STEPS = 16
 """Steps of a recurrence up to which it is said as an operator for each of them, to be split by the cells of its state.
 """
 
