@@ -27,7 +27,7 @@ from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import InPlaceBlock, Monoid, Op, Shard, components_of, is_in_place, merge_states
 from tapestry_plan.rewrite import Derived, list_inside, with_ops
-from tapestry_plan.steps import HOST, Buffer, Within, align
+from tapestry_plan.steps import HOST, Buffer, Within, align, lies_in
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -46,6 +46,8 @@ class Block(Struct):
     uses: Uses
     fresh: Ints | None
     dtype: np.dtype[Any]
+    owner: Buffer
+    """The first buffer in this place: a checker knows the bytes by its name."""
 
 
 class StepWork(NamedTuple):
@@ -62,6 +64,8 @@ class StepWork(NamedTuple):
     shard: Shard
     way: Way | None
     """With raw kernels."""
+    aside: list[tuple[Any, Any]]
+    """Copies of what it reads where it writes, where nobody promised that this works, with what they are copies of."""
 
 
 class States:
@@ -142,6 +146,8 @@ class CupyDevice:
         with gpu.device:
             self._nothing = shared.cupy.ndarray(0, np.uint8, self._arena)
         self._blocks: dict[int, Block] = {}
+        self._latest: dict[int, int] = {}
+        """By the first buffer of a place the one that has it, where that is another one."""
         self.again()
 
     def _take_ring(self, nbytes: int) -> None:
@@ -188,9 +194,12 @@ class CupyDevice:
     def leave(self) -> None:
         """Give up all buffers that are left but those that stay."""
         for number, block in self._blocks.items():
-            if number not in self._held and block.buffer.within is None:
+            buffer = block.buffer
+            is_there = self._latest.get(number if buffer.over is None else buffer.over, number) == number
+            if is_there and buffer.within is None and number not in self._held and buffer.over not in self._held:
                 self._tell(block, False)
         self._blocks = dict(self._held)
+        self._latest.clear()
 
     def release(self) -> None:
         """Give up the buffers that stay."""
@@ -208,6 +217,8 @@ class CupyDevice:
         if buffer.within is not None:
             self._take_within(buffer, buffer.within)
             return
+        if buffer.over is not None and self._take_over(buffer, buffer.over):
+            return
         stop = buffer.offset + buffer.room
         self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
@@ -218,7 +229,17 @@ class CupyDevice:
         host = self._ready(self._blocks[within.buffer].buffer, self.compute)
         memory = self._arena + buffer.offset
         uses = Uses(host.uses.all)
-        self._blocks[buffer.id] = Block(buffer, memory, memory.ptr, uses, None, np.dtype(buffer.dtype))
+        self._blocks[buffer.id] = Block(buffer, memory, memory.ptr, uses, None, np.dtype(buffer.dtype), buffer)
+
+    def _take_over(self, buffer: Buffer, first: int) -> bool:
+        """A buffer in the place of one that is there, whose users it waits for as if it were that one."""
+        before = self._blocks.get(self._latest.get(first, first))
+        if before is None:  # a run that goes on from a checkpoint
+            return False
+        memory = before.memory, before.address, before.uses
+        self._blocks[buffer.id] = Block(buffer, *memory, None, before.dtype, before.owner)
+        self._latest[first] = buffer.id
+        return True
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
@@ -231,7 +252,7 @@ class CupyDevice:
         self.peak_nbytes = self._held_nbytes
 
     def _take(self, buffer: Buffer, memory: Any, uses: Uses, tensor_shape: Sequence[int]) -> Block:
-        made = Block(buffer, memory, memory.ptr, uses, tuple(tensor_shape), np.dtype(buffer.dtype))
+        made = Block(buffer, memory, memory.ptr, uses, tuple(tensor_shape), np.dtype(buffer.dtype), buffer)
         self._tell(made, True)
         self._blocks[buffer.id] = made
         return made
@@ -244,6 +265,10 @@ class CupyDevice:
             host.uses.writes += block.uses.writes
             host.uses.reads += block.uses.reads
             return
+        first = buffer.id if buffer.over is None else buffer.over
+        if self._latest.get(first, buffer.id) != buffer.id or first in self._held:
+            return  # its place is another one's
+        self._latest.pop(first, None)
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
 
@@ -344,16 +369,28 @@ class CupyDevice:
         given = [None if item is None else self._view(blocks[item[0].id], *item[1:]) for item in inputs]
         made = [self._view(blocks[buffer.id], box) for buffer, box in outputs]
         room = self._whole(blocks[workspace.id]) if workspace is not None else self._nothing
-        told, way = shard.within(room), None
+        told, way, aside = shard.within(room), None, self._put_aside(op, inputs, outputs, given)
         if not op.host_only and op.name not in self.shared.kernels:
             way = self._find_way(op, given, made, told)
         reads = tuple(item[0] for item in inputs if item is not None)
         writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
-        return StepWork(op, inputs, outputs, reads, writes, given, made, told, way)
+        return StepWork(op, inputs, outputs, reads, writes, given, made, told, way, aside)
+
+    def _put_aside(self, op: Op, inputs: Reads, outputs: Writes, given: list[Any]) -> list[tuple[Any, Any]]:
+        """Have a step that overwrites what it reads read copies, where a kernel or block function was passed for it."""
+        keeps = is_in_place(op.block) and self.shared.kernels.keys().isdisjoint(list_inside(op))
+        aside = list[tuple[Any, Any]]()
+        places = {self._find_home(buffer) for buffer, _ in outputs if buffer.over is not None}
+        for k, item in enumerate(inputs):
+            if item is not None and not keeps and not op.host_only and self._find_home(item[0]) in places:
+                with self.gpu.device:
+                    aside.append((self.shared.cupy.empty(given[k].shape, given[k].dtype), given[k]))
+                given[k] = aside[-1][0]
+        return aside
 
     def _lies(self, src: Buffer, dst: Buffer) -> bool:
         """Whether what is copied lies in its place: who reads that then waits for who wrote the source."""
-        if src.within is None or src.within.buffer != dst.id:
+        if not lies_in(src, dst.id):
             return False
         self._blocks[dst.id].uses.writes += self._blocks[src.id].uses.writes
         return True
@@ -367,12 +404,12 @@ class CupyDevice:
         """The outermost block that a buffer lies in, maybe itself."""
         while buffer.within is not None:
             buffer = self._blocks[buffer.within.buffer].buffer
-        return buffer.id
+        return buffer.id if buffer.over is None else buffer.over
 
     def _tell(self, block: Block, live: bool) -> None:
         """Tell a checker, if there is one, which bytes of the arena are a buffer's."""
         if self._told is not None and block.buffer.nbytes:
-            buffer = block.buffer
+            buffer = block.owner
             self._told(block.address, buffer.nbytes, f"{buffer.id} ({buffer.tensor})", live)
 
     def _payload(self, address: int, nbytes: int, dtype: np.dtype[Any], uses: Uses) -> Payload:
@@ -484,6 +521,8 @@ class CupyDevice:
                 _strided(cupy, goal, target.dtype, dims, offsets[0], strides[0])[...] = cells
 
     def _run(self, known: StepWork) -> None:
+        for copied, read in known.aside:
+            copied[...] = read
         if known.way is not None:
             known.way(self._namespace, self._launch)
         else:

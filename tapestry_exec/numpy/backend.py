@@ -6,6 +6,8 @@ How regions and views are copied between its arrays is told in `copies`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -16,9 +18,9 @@ from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room, count_cores
-from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, list_calls, merge_states
+from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
-from tapestry_plan.steps import Buffer, align
+from tapestry_plan.steps import Buffer, align, lies_in
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
@@ -145,6 +147,8 @@ class Launched(NamedTuple):
     shard: Shard
     untold: tuple[int, ...]
     """The buffers, and those that they lie within, of which nobody knows which cells the operator writes."""
+    overtaken: tuple[int, ...]
+    """The buffers that it reads last, and overwrites."""
     calls: list[Call]
     """What the block function does with them, once it has run, unless that is a long list."""
 
@@ -269,6 +273,7 @@ class NumpyDevice:
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
         self._launches.clear()  # in runs before it may have lain in the arena
+        self._known.clear()
         room = copies.aligned_bytes(buffer.nbytes)
         self._held[buffer.id] = self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, room)
         _poison(room, self._held[buffer.id])
@@ -306,12 +311,16 @@ class NumpyDevice:
 
         Which cells a plan's steps write does not depend on numbers, so that one run of a deployment tells for all: a
         buffer that was poisoned and given back by readers is not poisoned again, unless an operator of the caller's
-        own writes it.
+        own writes it. One that lies over another one is never poisoned.
         """
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
-            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory), buffer.offset + buffer.room
+            there = self._held.get(buffer.over) if buffer.over is not None else None
+            lies = (*_lay(buffer, self.memory), buffer.offset + buffer.room) if there is None else (there, there, 0)
+            known = self._known[buffer.id] = buffer, *lies
         self._arrays[buffer.id] = known[1]
+        if buffer.over is not None:
+            return  # another one's cells are there, which the step reads that writes here
         if buffer.within is None:
             if self._held_nbytes + known[3] > self.peak_nbytes:
                 self.peak_nbytes = self._held_nbytes + known[3]
@@ -407,7 +416,7 @@ class NumpyDevice:
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device; nothing where they lie in place."""
-        if src.within is not None and src.within.buffer == dst.id:
+        if lies_in(src, dst.id):
             return
         source, target = self._span(src, self._array(src)), self._span(dst, self._target(dst, regions))
         pairs = self._pair(src, source, dst, target, regions)
@@ -427,7 +436,7 @@ class NumpyDevice:
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces; nothing where they lie in place."""
-        if src.within is not None and src.within.buffer == dst.id:
+        if lies_in(src, dst.id):
             return
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
@@ -476,6 +485,9 @@ class NumpyDevice:
         if known is None or known.inputs is not inputs or known.outputs is not outputs or known.op is not op:
             known = self._launches[id(inputs)] = self._prepare(op, inputs, outputs, shard, workspace)
         self._untold.update(known.untold)
+        for number in known.overtaken:
+            for loan in self._loans.pop(number, ()):
+                loan.keep()
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
@@ -494,7 +506,12 @@ class NumpyDevice:
 
     def list_calls(self, known: Launched) -> Iterable[Call]:
         """The calls that compute a step's blocks, each done before the next one is asked for."""
-        return list_calls(known.op.block, np, known.read, known.write, known.shard)
+        if not known.overtaken or is_in_place(known.op.block):
+            return list_calls(known.op.block, np, known.read, known.write, known.shard)
+        #  Who runs the plan may have passed an operator that does not promise what the plan's did.
+        aside = [np.empty_like(x) if _is_overtaken(known, k) else x for k, x in enumerate(known.read)]
+        copied = [partial(np.copyto, x, y) for x, y in zip(aside, known.read, strict=True) if x is not y]
+        return chain(copied, list_calls(known.op.block, np, aside, known.write, known.shard))
 
     def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
         """The arrays of a step's blocks."""
@@ -506,7 +523,8 @@ class NumpyDevice:
         written = [] if is_builtin(op, shard.attrs) else [buffer for buffer, _ in outputs]
         hosts = [one.within.buffer for one in written if one.within is not None]
         untold = (*(one.id for one in written), *hosts)
-        return Launched(op, inputs, outputs, tuple(used), read, write, shard.within(scratch), untold, [])
+        overtaken = _list_overtaken(inputs, outputs)
+        return Launched(op, inputs, outputs, tuple(used), read, write, shard.within(scratch), untold, overtaken, [])
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""
@@ -514,11 +532,23 @@ class NumpyDevice:
 
     def foresee(self, buffer: Buffer, box: Box, piece: Piece | None = None) -> Array:
         """Where a block will lie when its buffer has taken its place; of one that stays where it lies."""
-        there = self._held.get(buffer.id)
+        there = self._held.get(buffer.id if buffer.over is None else buffer.over)
         return _find_block(_lay(buffer, self.memory)[0] if there is None else there, buffer, box, piece)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
+
+
+def _list_overtaken(inputs: Reads, outputs: Writes) -> tuple[int, ...]:
+    """The buffers that a step reads in the places where it writes."""
+    places = {buffer.over for buffer, _ in outputs if buffer.over is not None}
+    read = {item[0] for item in inputs if item is not None}
+    return tuple(sorted(one.id for one in read if one.id in places or one.over in places))
+
+
+def _is_overtaken(known: Launched, k: int) -> bool:
+    item = known.inputs[k]
+    return item is not None and item[0].id in known.overtaken
 
 
 def _lay(buffer: Buffer, memory: NDArray[np.uint8]) -> tuple[Array, Array]:

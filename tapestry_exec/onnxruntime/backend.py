@@ -251,7 +251,7 @@ class OnnxruntimeDevice(NumpyDevice):
             match step := one.step:
                 case Alloc() | Free() if step.buffer in segment.inner:
                     buffer, kind = work.buffers[step.buffer], "alloc" if isinstance(step, Alloc) else "free"
-                    told = Absorbed(kind, buffer.tensor, buffer.nbytes if buffer.room else 0)
+                    told = Absorbed(kind, buffer.tensor, work.count_taken(step))
                 case Copy() if step.dst in segment.inner:
                     told = Absorbed("copy", step.node)
                 case Compute() if (part := self._parts.get(id(work.shards[one.number]))) and part.is_done_elsewhere:
@@ -314,8 +314,8 @@ class OnnxruntimeDevice(NumpyDevice):
         for k, (one, array) in enumerate(zip(given, known.read, strict=True)):
             if one is not None and array is not None and one.value is None:
                 binding.bind_input(f"x{k}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        (out,) = known.write
-        made = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        (out,) = known.write  # a session promises nothing of where its output lies over what it reads
+        made = out if out.flags.c_contiguous and not known.overtaken else np.empty(out.shape, out.dtype)
         binding.bind_output("y", "cpu", 0, made.dtype.type, made.shape, made.ctypes.data)
         if made is out:
             return lambda: session.run_with_iobinding(binding)

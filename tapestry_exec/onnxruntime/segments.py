@@ -432,12 +432,13 @@ class _Writer:
             if not is_put and program.escapes(buffer.id, inside):
                 outputs[buffer.id] = box
         buffers = program.work.buffers
+        written_over = {number for number, later in program.work.overtaken.items() if later in self.made}
         for k, (number, box) in enumerate(outputs.items()):
             held = self.made.get(number)
             tensor = self._put_together(buffers[number], box) if held is None else held.tensor
             self.graph.output(tensor, f"y{k}")
         inputs = [
-            Input(tensor.name, block, array, program.freed.get(number, last) < last)
+            Input(tensor.name, block, array, program.freed.get(number, last) < last or number in written_over)
             for (number, _, _), (tensor, block, array) in self.inputs.items()
             if array is not None
         ]
@@ -456,7 +457,7 @@ class _Writer:
                 frozenset(put),
                 frozenset(inner),
                 sum(item.nbytes for item in copies if item.dst in put),
-                max((b.offset + b.room for b in map(buffers.__getitem__, inner) if b.within is None), default=0),
+                max((b.offset + b.room for b in map(buffers.__getitem__, inner) if b.within is b.over is None), default=0),
             )
 
     def _put(self, item: Joined, inside: frozenset[int], put: set[int], outputs: dict[int, Box]) -> None:

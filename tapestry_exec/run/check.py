@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
-from tapestry_plan.ir import SHORT_DTYPES, Graph, NoPartition, OpNode, Shard, Source, check_partition
+from tapestry_plan.ir import SHORT_DTYPES, Graph, NoPartition, OpNode, Shard, Source, check_partition, is_in_place
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
     HOST,
@@ -165,6 +165,8 @@ class _Follow:
         """Of buffers within others the cells of these where they lie."""
         self.joined: set[int] = set()
         """Those of them that were copied there: the others have no right to the place."""
+        self.sharing: dict[int, list[int]] = {}
+        """By the first buffer of a place those that have it: one, or while a step writes over it two."""
         self.places: list[list[tuple[int, int]]] = [[] for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Slabs]] = {}
         self.apart: set[tuple[str, tuple[int, ...]]] = set()
@@ -186,6 +188,8 @@ class _Follow:
         for buffer in self.plan.buffers:
             if buffer.within is not None:
                 self._check_within(buffer, buffer.within)
+            if buffer.over is not None:
+                self._check_over(buffer, buffer.over)
         follow: dict[type[Step], Callable[[Any], None]] = {
             Alloc: self._alloc,
             Free: self._free,
@@ -298,6 +302,23 @@ class _Follow:
             self._fail("buffer {} of {!r}: its cells meet in buffer {}", b.id, b.tensor, host.id)
         self.claims[b.id] = found
 
+    def _check_over(self, b: Buffer, over: int) -> None:
+        """A buffer has the place of another one, cell for cell."""
+
+        def need(holds: object, message: str, *about: Any) -> None:
+            self._need(holds, "buffer {} of {!r}: " + message, b.id, b.tensor, *about)
+
+        need(over in self.buffers and over != b.id, "it lies over {}, no buffer", over)
+        first = self.buffers[over]
+        for name in ("device", "start", "shape", "dtype", "offset", "part", "fill", "within"):
+            ours, theirs = getattr(b, name), getattr(first, name)
+            need(ours == theirs, "its {} is {!r}, that of buffer {}, over which it lies, {!r}", name, ours, over, theirs)
+        is_plain = (b.part, b.fill, b.within, first.over) == (-1, None, None, None)
+        told = "it lies over buffer {}; only complete blocks without padding do, over the first one of a place"
+        need(is_plain, told, over)
+        kinds = {self.graph.stored[one].kind for one in self._source(first.tensor).stored}
+        need("constant" not in kinds, "it lies over buffer {} of constants, which stay as they are", over)
+
     def _maker(self, tensor: str, where: str = "") -> OpNode:
         self._need(tensor in self.makers, "no operator makes {!r}; only results have parts" + where, tensor)
         return self.makers[tensor]
@@ -331,6 +352,13 @@ class _Follow:
                 self._need(used.isdisjoint(mine), told, mine, host.buffer.id)
             self.live[b.id], host.guests[b.id] = Held(b), mine
             return
+        if b.over is not None:
+            there = self.sharing.get(b.over, [])
+            told = "it lies over buffer {}; of those in that place one must be there, not buffers {}"
+            self._need(len(there) == 1, told, b.over, there)
+            there.append(b.id)
+            self.live[b.id] = Held(b)
+            return
         first, end = b.offset, b.offset + align(b.nbytes)
         # By their first bytes; live buffers do not meet, so of all others the two beside it are the nearest. Empty ones
         # have no bytes.
@@ -343,7 +371,7 @@ class _Follow:
                 self._fail("bytes [{}, {}) overlap buffer {} at [{}, {})", first, end, other, low, high)
         if end > first:
             places.insert(at, (first, b.id))
-        self.live[b.id] = Held(b)
+        self.live[b.id], self.sharing[b.id] = Held(b), [b.id]
 
     def _free(self, step: Free) -> None:
         held = self._held(step.buffer)
@@ -358,8 +386,14 @@ class _Follow:
         if b.within is not None:
             self._check_joined(held)
             del self.live[b.within.buffer].guests[b.id]
-        elif b.nbytes:
-            del places[bisect_left(places, (b.offset, b.id))]
+            return
+        first = b.id if b.over is None else b.over
+        there = self.sharing[first]
+        told = "buffer {} lies over buffer {}, which is not given back"
+        self._need(there[0] == b.id, told, b.id, there[0])
+        there.remove(b.id)
+        if b.nbytes and not there:
+            del places[bisect_left(places, (b.offset, first))]
 
     def _check_joined(self, held: Held) -> None:
         """A buffer lies within another one to be a part of it: else that one may stay where others may not go."""
@@ -453,8 +487,17 @@ class _Follow:
             self.held[key] = have, cells, cells <= have
         return self.held[key][2]
 
-    def _write(self, held: Held, cells: DisjointRegions, copied: bool = False, source: int | None = None) -> None:
+    def _write(
+        self,
+        held: Held,
+        cells: DisjointRegions,
+        copied: bool = False,
+        source: int | None = None,
+        computed: bool = False,
+    ) -> None:
         self._inside(held, cells)
+        told = "writes buffer {}, which lies over buffer {}; only an operator that reads that one does"
+        self._need(computed or held.buffer.over is None, told, held.buffer.id, held.buffer.over)
         for guest, claim in held.guests.items():
             told = "writes cells of {} in buffer {} where buffer {} lies"
             self._need(guest == source or claim.isdisjoint(cells), told, cells, held.buffer.id, guest)
@@ -646,7 +689,29 @@ class _Follow:
             self._know_part(name, b.part, (slab,))
         box, over = shard.output_boxes[k], b.box
         self._need(over.contains(box), "output {} ({!r}) fills {}; buffer {} is over {}", k, name, box, b.id, over)
-        self._write(held, self._image(signature.outputs[k].projection, index, self.graph.stored[name].shape))
+        if b.over is not None:
+            self._overwrite(step, shard, b, b.over)
+        cells = self._image(signature.outputs[k].projection, index, self.graph.stored[name].shape)
+        self._write(held, cells, computed=True)
+
+    def _overwrite(self, step: Compute, shard: Shard, b: Buffer, first: int) -> None:
+        """A block is written where another one lies, which the step reads cell by cell, and nobody does afterwards."""
+        op, signature, there = self.graph.ops[self.graph.nodes[step.node].op], shard.signature, self.sharing[first]
+        self._need(there[1:] == [b.id], "buffer {} is written, though buffers {} have its place", b.id, there)
+        over = there[0]
+        told = "buffer {} lies over buffer {}, but {!r} does not promise to read each cell before it writes that one"
+        is_able = len(step.outputs) == 1 and is_in_place(op.block) and not signature.reductions
+        self._need(is_able, told, b.id, over, op.name)
+        self._need(over in step.inputs, "buffer {} lies over buffer {}, which the step does not read", b.id, over)
+        told = "buffer {} lies over buffer {}, which input {} reads elsewhere than where the result is written"
+        for k, number in enumerate(step.inputs):
+            piece = step.pieces[k] if step.pieces else None
+            is_there = (piece, shard.input_boxes[k], shard.output_boxes[0]) == (None, b.box, b.box)
+            is_so = is_there and signature.inputs[k].projections == signature.outputs[0].projections
+            self._need(number != over or is_so, told, b.id, over, k)
+        before = self._held(over, b.device)
+        self._need(not before.guests, "buffers {} lie within buffer {}", sorted(before.guests), over)
+        before.cells = []  # they are gone
 
     def _workspace(self, step: Compute, shard: Shard) -> None:
         node = self.graph.nodes[step.node]

@@ -77,6 +77,8 @@ class StepFacts(Struct, frozen=True):
     shards : mapping of int to Shard
         Of each `Compute`, by the number of the plan's step.
     outputs : tuple of Output
+    overtaken : mapping of int to int
+        The buffers that give no bytes back, since others have their places, with these.
     """
 
     buffers: Mapping[int, Buffer]
@@ -85,6 +87,13 @@ class StepFacts(Struct, frozen=True):
     makers: Mapping[str, str]
     shards: Mapping[int, Shard]
     outputs: tuple[Output, ...]
+    overtaken: Mapping[int, int] = {}
+
+    def count_taken(self, step: Alloc | Free) -> int:
+        """Bytes of the arena that a step takes for its buffer, or gives back."""
+        buffer = self.buffers[step.buffer]
+        is_passed_on = buffer.over is not None if isinstance(step, Alloc) else buffer.id in self.overtaken
+        return 0 if is_passed_on or buffer.within is not None else buffer.nbytes
 
 
 class Counts(Struct):
@@ -217,12 +226,12 @@ class Interpreter:
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.alloc(buffer, self.work.shapes.get(buffer.tensor, buffer.shape))
-        return self._told(k, "alloc", buffer.tensor, start, buffer.nbytes if buffer.within is None else 0)
+        return self._told(k, "alloc", buffer.tensor, start, self.work.count_taken(step))
 
     def _free(self, k: int, step: Free, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.free(buffer)
-        return self._told(k, "free", buffer.tensor, start, buffer.nbytes if buffer.within is None else 0)
+        return self._told(k, "free", buffer.tensor, start, self.work.count_taken(step))
 
     def _copy(self, k: int, step: Copy, start: float) -> TraceEvent:
         #   with a piece     a view's block is filled where it lies    the device counts what it copies

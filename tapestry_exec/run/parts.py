@@ -236,7 +236,7 @@ class Member:
             stopover.finish()
         if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
             settled = set(self.memory.list_settled()) - self.lent
-            self.left = Left.of(self.part.program, settled, self.part.work.buffers)
+            self.left = Left.of(self.part.program, settled, self.part.work)
             self.told = pack_noted(self.left.told)
         cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:

@@ -26,6 +26,7 @@ from tapestry_plan.steps import (
     Send,
     ShardPlan,
     Spill,
+    list_overtaken,
     order_hoisted,
     spill,
     split_steps,
@@ -153,6 +154,7 @@ def _find(plan: ShardPlan) -> Findings:
         FrozenDict((out, name) for name, node in graph.nodes.items() for out in node.outputs),
         FrozenDict(shards),
         plan.outputs,
+        FrozenDict(list_overtaken(plan.steps, buffers)),
     )
     steps = tuple(split_steps(graph, plan.written))
     programs = _list_programs(steps, plan.mesh.size)

@@ -10,7 +10,8 @@ from buffers that stay, such as a weight turned around for the operator that rea
     compute x @ w.T                                       compute x @ w.T
     free w.T; free w             (they stay)
 
-An input that is carried stays as well; after a run it gets the cells of the output that takes its place.
+An input that is carried stays as well; after a run it gets the cells of the output that takes its place, unless that
+overwrote it already.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
     for number, b in prepared.work.buffers.items():
         if number in stays or number in carried:
             held[b.device] += align(b.nbytes)
-        elif b.within is None:
+        elif b.within is None and b.over not in carried:  # what overwrites a carried input lies where that stays
             arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
             most[b.device] = max(most[b.device], b.offset + b.room)
     ids = set(map(id, left))

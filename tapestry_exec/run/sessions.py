@@ -161,13 +161,13 @@ class LocalSession:
         """What need be done in this and later runs."""
         found = self.left.get(is_threaded)
         if found is None:
-            stays, buffers = self.what.stays, self.prepared.work.buffers
+            stays, work = self.what.stays, self.prepared.work
             assert stays is not None, "the devices are kept"
             if is_threaded:  # what is lent must be packed where its place is given back
                 lent = {at.step.src for at in stays.steps if isinstance(at.step, Send)}
                 settled = [set(some) - lent for some in settled]
-            of_each = [Left.of(*each, buffers) for each in zip(stays.programs, settled, strict=True)]
-            every = Left.of(stays.steps, {number for some in settled for number in some}, buffers)
+            of_each = [Left.of(*each, work) for each in zip(stays.programs, settled, strict=True)]
+            every = Left.of(stays.steps, {number for some in settled for number in some}, work)
             found = self.left[is_threaded] = every, of_each
         return found
 

@@ -12,14 +12,18 @@ since others may read there when it is given back::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from tapestry_exec.run.trace import TraceEvent, new
-from tapestry_plan.steps import Alloc, Buffer, DeviceStep, Free, Send
+from tapestry_plan.steps import Alloc, DeviceStep, Free, Send
+
+if TYPE_CHECKING:
+    from tapestry_exec.run.interpreter import StepFacts
 
 Settled = Sequence[tuple[int, Sequence[TraceEvent]]]
 """Events of steps that are only told, behind how many events of steps that are done; they begin at no time yet."""
@@ -39,7 +43,7 @@ class Left(Struct, frozen=True):
     told: Settled = ()
 
     @classmethod
-    def of(cls, program: Iterable[DeviceStep], settled: Collection[int], buffers: Mapping[int, Buffer]) -> Left:
+    def of(cls, program: Iterable[DeviceStep], settled: Collection[int], work: StepFacts) -> Left:
         """Leave out what takes or gives back the places of settled buffers."""
         left, told, events = [], list[tuple[int, list[TraceEvent]]](), 0
         for at in program:
@@ -49,10 +53,9 @@ class Left(Struct, frozen=True):
                 continue
             if not told or told[-1][0] != events:
                 told.append((events, []))
-            buffer = buffers[at.step.buffer]
-            kind = "alloc" if isinstance(at.step, Alloc) else "free"
-            nbytes = buffer.nbytes if buffer.within is None else 0
-            told[-1][1].append(TraceEvent(at.number, kind, buffer.tensor, at.device, 0.0, 0.0, nbytes))
+            kind, tensor = "alloc" if isinstance(at.step, Alloc) else "free", work.buffers[at.step.buffer].tensor
+            nbytes = work.count_taken(at.step)
+            told[-1][1].append(TraceEvent(at.number, kind, tensor, at.device, 0.0, 0.0, nbytes))
         return cls(tuple(left), tuple((end, tuple(events)) for end, events in told))
 
 

@@ -71,6 +71,9 @@ class Buffer(Brief, Struct, frozen=True):
         Value of the cells outside the tensor.
     within : Within, optional
         Where the place is part of another buffer's: its cells lie where that one has them (see `nest`).
+    over : int, optional
+        The first of the buffers that have its place, one after the other and cell for cell: the step that fills it is
+        the last one to read the one before (see `list_overwritten`).
     """
 
     id: int
@@ -84,6 +87,7 @@ class Buffer(Brief, Struct, frozen=True):
     part: int = -1
     fill: float | None = None
     within: Within | None = None
+    over: int | None = None
 
     @property
     def box(self) -> Box:
@@ -388,9 +392,23 @@ def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]])
 
 
 def is_in_place(step: Copy, buffers: Mapping[int, Buffer]) -> bool:
-    """Whether a copy moves nothing, as its source lies within its target: it tells when the cells are there."""
-    within = buffers[step.src].within if step.src != HOST else None
-    return within is not None and within.buffer == step.dst
+    """Whether a copy moves nothing, as its source lies in its target: it tells when the cells are there."""
+    return step.src != HOST and lies_in(buffers[step.src], step.dst)
+
+
+def lies_in(buffer: Buffer, other: int) -> bool:
+    """Whether a buffer's cells lie within those of another one, or over them."""
+    return buffer.over == other or (buffer.within is not None and buffer.within.buffer == other)
+
+
+def list_overtaken(steps: Iterable[ProgramStep], buffers: Mapping[int, Buffer]) -> dict[int, int]:
+    """The buffers whose place others take while it is still theirs, each with the next one there."""
+    found, latest = dict[int, int](), dict[int, int]()
+    for step in steps:
+        if isinstance(step, Alloc) and (first := buffers[step.buffer].over) is not None:
+            found[latest.get(first, first)] = step.buffer
+            latest[first] = step.buffer
+    return found
 
 
 def list_written(step: ProgramStep) -> list[int]:

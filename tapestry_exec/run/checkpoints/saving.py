@@ -287,8 +287,9 @@ class Stopover:
     def _list_records(self, number: int) -> list[SavedBuffer]:
         """What is saved at a cut, without where it lies."""
         cut, full = self.find(number), dict[int, bool]()
-        for n in self.carried:
-            full[n] = has_all(self.buffers[n], self.carried[n], self.mine.work)
+        overwritten = {self.buffers[n].over for n in cut.alive}
+        for n in self.carried:  # of what has other cells by now nobody reads the tensor
+            full[n] = n not in overwritten and has_all(self.buffers[n], self.carried[n], self.mine.work)
         found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]
         found += [self._record(n, True, n in cut.full) for n in cut.kept]
         return found + [self._record_guest(n) for n in cut.guests]
@@ -618,12 +619,12 @@ class Savings:
                 spilled[at.device] += buffers[step.buffer].nbytes
             elif isinstance(step, Copy) and step.again and step.src == HOST:
                 spilled[at.device] += _count_nbytes(buffers[step.dst], step.regions)
-        received = [0] * size
+        received, carried = [0] * size, list_carried(self.stays)
         for (_, target), nbytes in links.items():
             received[target] += nbytes
         taken = [at.step.buffer for at in steps if isinstance(at.step, Alloc)] + [n for cut in cuts for n in cut.alive]
         for one in (buffers[n] for n in taken):
-            if one.within is None:
+            if one.within is None and one.over not in carried:
                 peaks[one.device] = max(peaks[one.device], one.offset + one.room)
         held = (0,) * size if self.stays is None else self.stays.nbytes_held
         behind = () if self.stays is None else self.stays.carrying

@@ -13,6 +13,8 @@ The block, the host, takes its place before its first guest does, and keeps it u
 copies stay among the steps, so that who reads the host waits for the guest; they move nothing. Which guest lies in
 which host follows from the layouts (`layouts/anew.py`): prices say which copies are left.
 
+Where nothing is copied, a result may lie over what it is computed from (`overwriting.py`): both are laid out as one.
+
 poprithms' memory/inplace tries proposals against a check that no writer is followed by a reader of the old value. Here
 every cell is written once, so that a guest's cells are its own until the copy, and the host's from then on.
 """
@@ -31,6 +33,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.arenas.first_fit import Arena
 from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most
+from tapestry_plan.steps.arenas.overwriting import Taking, list_overwritten, list_takings
 from tapestry_plan.steps.layouts.anew import (
     Hosting,
     find_place_in_view,
@@ -56,7 +59,6 @@ from tapestry_plan.steps.step import (
 
 Hosts = Mapping[int, int]
 """By guest, the buffer that it lies in."""
-Taking = Alloc | Free
 FindPlaces = Callable[[tuple[Stay, ...], int], list[int] | None]
 S = TypeVar("S", bound=ProgramStep)
 
@@ -76,7 +78,7 @@ def nest(
     peak_nbytes: Mapping[int, int],
     landed: Collection[str] = (),
 ) -> Nested:
-    """Let what is copied whole into a block of its device be made there.
+    """Let what is copied whole into a block of its device be made there, and results overwrite what nobody reads then.
 
     Parameters
     ----------
@@ -89,25 +91,28 @@ def nest(
         Tensors that lie in two places, since they were complete before they landed.
     """
     places = _find_places(graph, buffers, steps, landed)
-    if not places:
+    hosts = {guest: host for guest, (host, _) in places.items()}
+    over = list_overwritten(graph, buffers, steps, {*hosts, *hosts.values()})
+    if not hosts and not over:
         return Nested(tuple(buffers), tuple(steps), dict(peak_nbytes))
     taking: dict[int, list[Taking]] = {device: [] for device in peak_nbytes}
-    for step in steps:
-        if isinstance(step, Alloc | Free):
-            taking[buffers[step.buffer].device].append(step)
-    hosts, offsets, peaks = dict[int, int](), dict[int, int](), dict(peak_nbytes)
+    steps = tuple(_reorder(steps, hosts))
+    for step in list_takings(steps, hosts, over):
+        taking[buffers[step.buffer].device].append(step)
+    offsets, peaks = dict[int, int](), dict(peak_nbytes)
     places_of = cache(assign_offsets)  # of devices that do alike the same
-    for device, mine in taking.items():
-        wanted = {guest: host for guest, (host, _) in places.items() if buffers[guest].device == device}
-        if wanted:
-            found, peaks[device] = _fit(buffers, mine, wanted, peaks[device], places_of)
-            hosts |= wanted
-            offsets |= found
+    for device in {buffers[number].device for number in (*hosts, *over)}:
+        found, peaks[device] = _fit(buffers, taking[device], peaks[device], places_of)
+        offsets |= found
+    for number, first in over.items():
+        offsets[number] = offsets[first]
     moved = [
-        _lay(buffers, places, hosts, offsets, buffer) if buffer.id in hosts else _move(buffer, offsets)
+        _lay(buffers, places, hosts, offsets, buffer)
+        if buffer.id in hosts
+        else _move(buffer, offsets, over.get(buffer.id))
         for buffer in buffers
     ]
-    return Nested(tuple(moved), tuple(_reorder(steps, hosts)), peaks)
+    return Nested(tuple(moved), steps, peaks)
 
 
 # -- which block goes where --------------------------------------------------------------------------------
@@ -233,19 +238,19 @@ def _reorder(steps: Iterable[S], hosts: Hosts) -> Iterator[S]:
 
 
 def _fit(
-    buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts, most: int, places_of: FindPlaces
+    buffers: Sequence[Buffer], taking: Sequence[Taking], most: int, places_of: FindPlaces
 ) -> tuple[dict[int, int], int]:
-    """Places of a device's buffers that are not guests, in an arena that reaches no further than before, if it can.
+    """Places of a device's buffers in an arena that reaches no further than before, if it can.
 
     Returns
     -------
     offsets, peak
         By buffer its offset; how far the arena reaches.
     """
-    offsets, peak = _fill(buffers, taking, hosts)
+    offsets, peak = _fill(buffers, taking)
     if peak <= most:
         return offsets, peak
-    stays = _list_stays(buffers, taking, hosts)
+    stays = _list_stays(buffers, taking)
     places = places_of(tuple(stays.values()), most) if count_most(stays.values()) <= most else None
     if places is None:
         return offsets, peak
@@ -253,13 +258,11 @@ def _fit(
     return dict(zip(stays, places, strict=True)), reach
 
 
-def _list_stays(buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts) -> dict[int, Stay]:
-    """When all other buffers come and go, in moments of their own: one each time that one comes."""
+def _list_stays(buffers: Sequence[Buffer], taking: Sequence[Taking]) -> dict[int, Stay]:
+    """When all buffers come and go, in moments of their own: one each time that one comes."""
     stays: dict[int, Stay] = {}
-    for step in _reorder(taking, hosts):
+    for step in taking:
         number = step.buffer
-        if number in hosts:
-            continue
         if isinstance(step, Alloc):
             stays[number] = Stay(len(stays), len(taking), align(buffers[number].nbytes))
         else:
@@ -267,13 +270,11 @@ def _list_stays(buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Host
     return stays
 
 
-def _fill(buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts) -> tuple[dict[int, int], int]:
+def _fill(buffers: Sequence[Buffer], taking: Sequence[Taking]) -> tuple[dict[int, int], int]:
     """Places in an arena, and how far it reaches."""
     arena, offsets = Arena(), dict[int, int]()
-    for step in _reorder(taking, hosts):
+    for step in taking:
         number = step.buffer
-        if number in hosts:
-            continue
         if isinstance(step, Alloc):
             offsets[number] = arena.take(buffers[number].nbytes)
         else:
@@ -281,9 +282,9 @@ def _fill(buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts) -> 
     return offsets, arena.peak
 
 
-def _move(buffer: Buffer, offsets: Mapping[int, int]) -> Buffer:
+def _move(buffer: Buffer, offsets: Mapping[int, int], over: int | None) -> Buffer:
     offset = offsets.get(buffer.id, buffer.offset)
-    return buffer if offset == buffer.offset else replace(buffer, offset=offset)
+    return buffer if (offset, over) == (buffer.offset, None) else replace(buffer, offset=offset, over=over)
 
 
 def _lay(

@@ -15,9 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most, search_offsets
+from tapestry_plan.steps.arenas.overwriting import list_takings
 from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Lowered
-from tapestry_plan.steps.step import Alloc, Buffer, Free
+from tapestry_plan.steps.step import Alloc, Buffer
 
 
 class Packed(Struct, frozen=True):
@@ -79,10 +80,10 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int], known: KnownPlace
 
 
 def _move(buffers: Mapping[int, Buffer], buffer: Buffer, offsets: Mapping[int, int]) -> Buffer:
-    """A buffer in its new place, one within another one with that."""
+    """A buffer in its new place, one within or over another one with that."""
     around = buffer
-    while around.within is not None:
-        around = buffers[around.within.buffer]
+    while (other := around.over if around.within is None else around.within.buffer) is not None:
+        around = buffers[other]
     new = offsets.get(around.id, around.offset)
     return buffer if new == around.offset else replace(buffer, offset=buffer.offset + new - around.offset)
 
@@ -92,14 +93,14 @@ def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
     buffers = {buffer.id: buffer for buffer in lowered.buffers}
     now = dict.fromkeys(lowered.devices, 0)
     stays: dict[int, dict[int, Stay]] = {device: {} for device in now}
-    for step in lowered.steps:
-        if isinstance(step, Alloc | Free) and buffers[step.buffer].within is not None:
-            continue
+    guests = {buffer.id for buffer in lowered.buffers if buffer.within is not None}
+    over = {buffer.id: buffer.over for buffer in lowered.buffers if buffer.over is not None}
+    for step in list_takings(lowered.steps, guests, over):
         if isinstance(step, Alloc):
             buffer = buffers[step.buffer]
             now[buffer.device] += 1
             stays[buffer.device][step.buffer] = Stay(now[buffer.device], -1, align(buffer.nbytes))
-        elif isinstance(step, Free):
+        else:
             device = buffers[step.buffer].device
             stays[device][step.buffer] = stays[device][step.buffer]._replace(last=now[device])
     return [

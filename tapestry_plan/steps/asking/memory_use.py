@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.lowering import WORKSPACE
-from tapestry_plan.steps.step import Alloc, Buffer, Free, Step
+from tapestry_plan.steps.step import Alloc, Buffer, Free, Step, list_overtaken
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align as align_columns
 from tapestry_sets.draw import as_html
@@ -134,12 +134,16 @@ def list_memory(
     last: dict[int, int] = {}
     held: list[list[tuple[int, int]]] = [[] for _ in arenas_nbytes]
     mine: list[list[Buffer]] = [[] for _ in arenas_nbytes]
+    overtaken = list_overtaken(steps, buffers)
+    before_it = {later: before for before, later in overtaken.items()}
     for number, step in enumerate(steps):
         if isinstance(step, Alloc | Free):
             buffer, takes = buffers[step.buffer], isinstance(step, Alloc)
             (first if takes else last)[step.buffer] = number
-            before = held[buffer.device][-1][1] if held[buffer.device] else 0
-            held[buffer.device].append((number, before + buffer.room * (1 if takes else -1)))
+            so_far = held[buffer.device][-1][1] if held[buffer.device] else 0
+            is_passed_on = buffer.over is not None if takes else step.buffer in overtaken
+            more = 0 if is_passed_on else buffer.room if takes else -buffer.room
+            held[buffer.device].append((number, so_far + more))
             mine[buffer.device] += [buffer] if takes else []
     end = len(steps) - 1
     for device, behind in enumerate(held):
@@ -148,6 +152,7 @@ def list_memory(
             HeldBuffer(b, _tell_what(graph, b), b.room, first[b.id], last.get(b.id, end))
             for b in mine[device]
             if b.within is None and first[b.id] <= at and last.get(b.id, len(steps)) > at
+            if b.id not in before_it or last[before_it[b.id]] <= at  # else its place is the other one's so far
         ]
         there.sort(key=lambda one: (-one.nbytes, one.first))
         yield MemoryUse(device, tuple(behind), at, nbytes, arenas_nbytes[device], tuple(there))

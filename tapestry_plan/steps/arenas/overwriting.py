@@ -1,0 +1,121 @@
+"""Results that overwrite what they are computed from: the block of an operand whose last reader writes them.
+
+An operator that reads each cell of an operand before it writes the same cell of its result, and none afterwards, needs
+no second place for that (`CellBlock.in_place`)::
+
+    x ████████      tanh ►  y ████████          x, then y: two blocks at once
+
+    x ████████      tanh ►  y ████████          y in the place of x: one block
+                            the same bytes
+
+Whether it may is seen by the steps alone: nobody reads the operand's block behind that step, nothing else lies there,
+and both blocks are the same box. A weight that a training step replaces is so replaced where it lies; in a deployment
+that carries it nothing is left to copy. Constants stay as they are: deployments keep them for the next run.
+
+Under a memory cap blocks lie apart, as `nest` has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from tapestry_plan.ir import Graph, is_in_place
+from tapestry_plan.steps.step import READ, Alloc, Buffer, Compute, Free, ProgramStep, list_buffers
+
+Taking = Alloc | Free
+
+
+def list_overwritten(
+    graph: Graph, buffers: Sequence[Buffer], steps: Sequence[ProgramStep], taken: Collection[int]
+) -> dict[int, int]:
+    """By buffer the first one of those that have its place, as each may overwrite the one before.
+
+    Parameters
+    ----------
+    graph : Graph
+    buffers, steps
+        Of some devices; a buffer's number is its place.
+    taken : collection of int
+        Buffers within others, and those that others lie in: these stay where they are.
+    """
+    last, freed = dict[int, int](), set[int]()
+    for at, step in enumerate(steps):
+        if isinstance(step, Free):
+            freed.add(step.buffer)
+        else:
+            last.update(dict.fromkeys(list_buffers(step, READ), at))
+    found: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        if not isinstance(step, Compute) or len(step.outputs) != 1 or step.outputs[0] in taken:
+            continue
+        free = {
+            number
+            for number in step.inputs
+            if number is not None and last[number] == at and number in freed and number not in taken
+        }
+        able = [number for number in list_able(graph, buffers, step) if number in free]
+        if able:  # what came from the host rather than a result: of state that is carried on nothing is copied then
+            before = min(able, key=lambda number: _is_made(graph, buffers[number]))
+            found[step.outputs[0]] = found.get(before, before)
+    return found
+
+
+def list_able(graph: Graph, buffers: Mapping[int, Buffer] | Sequence[Buffer], step: Compute) -> list[int]:
+    """The buffers that a step may overwrite if nobody reads them any more: one block each, the same as its result."""
+    node = graph.nodes[step.node]
+    if len(node.outputs) != 1 or not is_in_place(graph.ops[node.op].block):
+        return []
+    signature, made = graph.signature(step.node), buffers[step.outputs[0]]
+    (written,) = signature.outputs
+    if signature.reductions or signature.output_box(0, step.index) != made.box:
+        return []
+    pieces = step.pieces or (None,) * len(step.inputs)
+    able: dict[int, bool] = {}
+    for k, (number, piece) in enumerate(zip(step.inputs, pieces, strict=True)):
+        if number is None:
+            continue
+        read = buffers[number]
+        same = (read.start, read.shape, read.dtype, read.part, read.fill, piece) == (
+            made.start,
+            made.shape,
+            made.dtype,
+            -1,
+            None,
+            None,
+        )
+        is_read_so = same and signature.inputs[k].projections == (written.projection,)
+        able[number] = able.get(number, True) and is_read_so and not _is_constant(graph, read)
+    return [number for number, is_able in able.items() if is_able]
+
+
+def _is_constant(graph: Graph, buffer: Buffer) -> bool:
+    """Whether a buffer has cells of constants."""
+    stored = graph.source(buffer.tensor).stored
+    return any(graph.stored[name].kind == "constant" for name in stored)
+
+
+def _is_made(graph: Graph, buffer: Buffer) -> bool:
+    stored = graph.stored.get(buffer.tensor)
+    return stored is None or stored.kind == "result"
+
+
+def list_takings(steps: Iterable[ProgramStep], guests: Collection[int], over: Mapping[int, int]) -> Iterator[Taking]:
+    """When places are taken and given back: those of several buffers once, by the first of them, guests' never.
+
+    Parameters
+    ----------
+    steps : iterable of ProgramStep
+    guests : collection of int
+        Buffers within others.
+    over : mapping of int to int
+        By buffer the first one that has its place.
+    """
+    there = Counter[int]()
+    for step in steps:
+        if not isinstance(step, Alloc | Free) or step.buffer in guests:
+            continue
+        first = over.get(step.buffer, step.buffer)
+        there[first] += 1 if isinstance(step, Alloc) else -1
+        if there[first] == isinstance(step, Alloc):  # it is the first one there, or was the last
+            yield step if isinstance(step, Alloc) else Free(first)
