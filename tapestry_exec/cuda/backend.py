@@ -322,7 +322,8 @@ class CupyBackend:
         own._begin_anew()
         own._given, own._gpus, own._peers = self.cupy, dict(self._gpus), set(self._peers)
         own.capture = not self.blocking if self.capture is None else self.capture
-        prepared: PreparedPlan = PreparedPlan(what.prepared.plan, own)
+        found = PreparedPlan(what.prepared.plan, own)
+        prepared: PreparedPlan = found.laid_out(what.stays.buffers, what.stays.arenas_nbytes)
         gpus = own.gpus_of(prepared.plan.mesh.size)
         own._prepare(sorted(set(gpus) - {HOST}))
         nbytes = [a + b for a, b in zip(what.stays.arenas_nbytes, what.stays.nbytes_held, strict=True)]

@@ -319,11 +319,11 @@ class NumpyDevice:
             lies = (*_lay(buffer, self.memory), buffer.offset + buffer.room) if there is None else (there, there, 0)
             known = self._known[buffer.id] = buffer, *lies
         self._arrays[buffer.id] = known[1]
-        if buffer.over is not None:
-            return  # another one's cells are there, which the step reads that writes here
         if buffer.within is None:
             if self._held_nbytes + known[3] > self.peak_nbytes:
                 self.peak_nbytes = self._held_nbytes + known[3]
+            if buffer.over is not None:
+                return  # another one's cells are there, which the step reads that writes here
             # Poisoned just before the first use, unless that writes every cell.
             if buffer.fill is not None or self._tried.get(buffer.id) is not buffer:
                 self._fresh[buffer.id] = tuple(tensor_shape)

@@ -304,6 +304,7 @@ class Deployment:
         self._saved_at: float | None = None
         """When the last checkpoint was finished, as far as it was seen, by the clock of `monotonic`."""
         self._busy = Lock()
+        prepared = self._prepared
         host = _leave_in_files(prepared, self._host)
         apart = frozenset(name for name, one in host.items() if isinstance(one, Source))
         self._session: Session | None = begin_session(Deployed(prepared, ops, host, self._stays, apart))
@@ -312,6 +313,7 @@ class Deployment:
         """Check what `deploy` is given, before the session begins; find what stays."""
         prepared, graph = self._prepared, self.plan.graph
         self._stays = find_residents(prepared, carry)
+        self._prepared = prepared.laid_out(self._stays.buffers, self._stays.arenas_nbytes)
         self.nbytes_placed = count_placed(prepared, self._stays.placing)
         self.peak_nbytes = self._stays.peak_nbytes
         self._check_caps(caps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import KNOWN, Backend, load_backend
@@ -130,6 +131,12 @@ class PreparedPlan(Guarded):
             known[memory_nbytes] = None if fitted is self.plan else fitted
         spilling = known[memory_nbytes]
         return self if spilling is None else PreparedPlan(spilling, self.backend)
+
+    def laid_out(self, buffers: Mapping[int, Buffer], arenas_nbytes: Sequence[int]) -> PreparedPlan:
+        """The same with buffers in other places."""
+        made = PreparedPlan(self.plan, self.backend)
+        put_fields(made, work=replace(self.work, buffers=buffers), arenas_nbytes=tuple(arenas_nbytes))
+        return made
 
     def list_known_cuts(self, device: int, is_deployed: bool) -> dict[int, Cut]:
         """What a device holds at cuts, as far as it was found before; who finds more adds it."""

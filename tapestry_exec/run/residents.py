@@ -10,6 +10,8 @@ from buffers that stay, such as a weight turned around for the operator that rea
     compute x @ w.T                                       compute x @ w.T
     free w.T; free w             (they stay)
 
+Arenas are laid out anew without what stays, which has memory of its own.
+
 An input that is carried stays as well; after a run it gets the cells of the output that takes its place, unless that
 overwrote it already.
 """
@@ -17,6 +19,7 @@ overwrote it already.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
@@ -33,10 +36,15 @@ from tapestry_plan.steps import (
     ProgramStep,
     ShardPlan,
     Spill,
+    Taking,
     align,
+    assign_offsets,
     count_local,
+    lay_out,
+    list_takings,
+    move,
 )
-from tapestry_sets.limits import list_names, quote
+from tapestry_sets.limits import FrozenDict, list_names, quote
 from tapestry_sets.regions import DisjointRegions, Region
 
 
@@ -53,6 +61,8 @@ class Residents(Struct, frozen=True):
         What is left to do in every run, as of `PreparedPlan`.
     carrying : tuple of DeviceStep
         Done behind the steps of every run: copies from outputs to the inputs whose place they take.
+    buffers : mapping of int to Buffer
+        All of the plan's, in arenas without those that stay.
     arenas_nbytes, peak_nbytes : tuple of int
         By device: the arena without what stays, and at most held with it.
     nbytes_held : tuple of int
@@ -66,6 +76,7 @@ class Residents(Struct, frozen=True):
     steps: tuple[DeviceStep, ...]
     programs: tuple[tuple[DeviceStep, ...], ...]
     carrying: tuple[DeviceStep, ...]
+    buffers: Mapping[int, Buffer]
     arenas_nbytes: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
     nbytes_held: tuple[int, ...]
@@ -128,26 +139,47 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
             once += [] if isinstance(at.step, Free) else [at]
         else:
             left.append(at)
-    arenas, most, held = ([0] * prepared.plan.mesh.size for _ in range(3))
-    for number, b in prepared.work.buffers.items():
-        if number in stays or number in carried:
-            held[b.device] += align(b.nbytes)
-        elif b.within is None and b.over not in carried:  # what overwrites a carried input lies where that stays
-            arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
-            most[b.device] = max(most[b.device], b.offset + b.room)
+    size, apart = prepared.plan.mesh.size, {*stays, *carried}
+    held = [0] * size
+    for number in apart:
+        held[prepared.work.buffers[number].device] += align(prepared.work.buffers[number].nbytes)
+    buffers, arenas = _lay_out(prepared, apart)
     ids = set(map(id, left))
-    in_runs, outputs, size = [*left, *(at for each in given.values() for at in each)], prepared.plan.outputs, len(held)
+    in_runs, outputs = [*left, *(at for each in given.values() for at in each)], prepared.plan.outputs
     return Residents(
         tuple(once),
         {name: tuple(each) for name, each in given.items()},
         tuple(left),
         tuple(tuple(at for at in program if id(at) in ids) for program in prepared.programs),
         tuple(_carry(prepared, carry, carried)),
+        buffers,
         tuple(arenas),
-        tuple(map(sum, zip(most, held, strict=True))),
+        tuple(map(sum, zip(arenas, held, strict=True))),
         tuple(held),
         tuple(list_payloads(prepared.work.buffers, in_runs, outputs, size)),
     )
+
+
+def _lay_out(prepared: PreparedPlan, apart: Collection[int]) -> tuple[Mapping[int, Buffer], list[int]]:
+    """The buffers in arenas without some, and how far these reach: no further than before."""
+    buffers, size = prepared.work.buffers, prepared.plan.mesh.size
+    offsets, reach = dict[int, int](), [0] * size
+    for b in buffers.values():
+        if b.id not in apart and b.within is None and b.over not in apart:
+            reach[b.device] = max(reach[b.device], b.offset + b.room)
+    if not apart:
+        return buffers, reach
+    taking: list[list[Taking]] = [[] for _ in range(size)]
+    for step in list_takings((at.step for at in prepared.steps), buffers):
+        if step.buffer not in apart:
+            taking[buffers[step.buffer].device].append(step)
+    places_of = cache(assign_offsets)  # of devices that do alike the same
+    for device, mine in enumerate(taking):
+        found, most = lay_out(buffers, mine, places_of=places_of)
+        if most < reach[device]:
+            offsets |= found
+            reach[device] = most
+    return FrozenDict((number, move(buffers, b, offsets)) for number, b in buffers.items()), reach
 
 
 def _find_buffers(prepared: PreparedPlan, inputs: Collection[str]) -> tuple[set[int], dict[int, str]]:

@@ -15,6 +15,7 @@ From the ground up; each row stands on rows above it:
     layouts/runs                          of how many pieces of memory the cells of a message are
     layouts/anew                          what is copied to be read, and what is made where it is read instead
     layouts/blocks  tags                  what blocks read, see and make; stages by name, and numbers of copies
+    arenas/laying  arenas/overwriting     places, from steps; results that lie over what they are computed from
     arenas/nesting                        blocks that are made inside the block for which they would be copied
     choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
     asking/lookups                        blocks and expansions of a plan, by operator
@@ -40,6 +41,8 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
+from tapestry_plan.steps.arenas.laying import Taking, lay_out, list_takings, move
+from tapestry_plan.steps.arenas.offsets import assign_offsets
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan

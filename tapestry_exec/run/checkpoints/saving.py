@@ -287,7 +287,8 @@ class Stopover:
     def _list_records(self, number: int) -> list[SavedBuffer]:
         """What is saved at a cut, without where it lies."""
         cut, full = self.find(number), dict[int, bool]()
-        overwritten = {self.buffers[n].over for n in cut.alive}
+        before = (at.step.buffer for at in self.program if at.number < number and isinstance(at.step, Alloc))
+        overwritten = {self.buffers[n].over for n in before}
         for n in self.carried:  # of what has other cells by now nobody reads the tensor
             full[n] = n not in overwritten and has_all(self.buffers[n], self.carried[n], self.mine.work)
         found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]

@@ -22,7 +22,7 @@ every cell is written once, so that a guest's cells are its own until the copy, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
@@ -31,9 +31,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
-from tapestry_plan.steps.arenas.first_fit import Arena
-from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most
-from tapestry_plan.steps.arenas.overwriting import Taking, list_overwritten, list_takings
+from tapestry_plan.steps.arenas.laying import Taking, lay_out, list_takings, move
+from tapestry_plan.steps.arenas.offsets import assign_offsets
+from tapestry_plan.steps.arenas.overwriting import list_overwritten
 from tapestry_plan.steps.layouts.anew import (
     Hosting,
     find_place_in_view,
@@ -42,7 +42,6 @@ from tapestry_plan.steps.layouts.anew import (
     may_part_rows,
 )
 from tapestry_plan.steps.layouts.local import Linear
-from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.layouts.places import find_place
 from tapestry_plan.steps.step import (
     HOST,
@@ -59,7 +58,6 @@ from tapestry_plan.steps.step import (
 
 Hosts = Mapping[int, int]
 """By guest, the buffer that it lies in."""
-FindPlaces = Callable[[tuple[Stay, ...], int], list[int] | None]
 S = TypeVar("S", bound=ProgramStep)
 
 
@@ -95,22 +93,19 @@ def nest(
     over = list_overwritten(graph, buffers, steps, {*hosts, *hosts.values()})
     if not hosts and not over:
         return Nested(tuple(buffers), tuple(steps), dict(peak_nbytes))
+    laid = [replace(buffer, over=over[buffer.id]) if buffer.id in over else buffer for buffer in buffers]
     taking: dict[int, list[Taking]] = {device: [] for device in peak_nbytes}
     steps = tuple(_reorder(steps, hosts))
-    for step in list_takings(steps, hosts, over):
-        taking[buffers[step.buffer].device].append(step)
+    for step in list_takings(steps, laid, hosts):
+        taking[laid[step.buffer].device].append(step)
     offsets, peaks = dict[int, int](), dict(peak_nbytes)
     places_of = cache(assign_offsets)  # of devices that do alike the same
-    for device in {buffers[number].device for number in (*hosts, *over)}:
-        found, peaks[device] = _fit(buffers, taking[device], peaks[device], places_of)
+    for device in {laid[number].device for number in (*hosts, *over)}:
+        found, peaks[device] = lay_out(laid, taking[device], peaks[device], places_of)
         offsets |= found
-    for number, first in over.items():
-        offsets[number] = offsets[first]
     moved = [
-        _lay(buffers, places, hosts, offsets, buffer)
-        if buffer.id in hosts
-        else _move(buffer, offsets, over.get(buffer.id))
-        for buffer in buffers
+        _lay(laid, places, hosts, offsets, buffer) if buffer.id in hosts else move(laid, buffer, offsets)
+        for buffer in laid
     ]
     return Nested(tuple(moved), steps, peaks)
 
@@ -235,56 +230,6 @@ def _reorder(steps: Iterable[S], hosts: Hosts) -> Iterator[S]:
             yield from give(step.buffer)
         else:
             yield step
-
-
-def _fit(
-    buffers: Sequence[Buffer], taking: Sequence[Taking], most: int, places_of: FindPlaces
-) -> tuple[dict[int, int], int]:
-    """Places of a device's buffers in an arena that reaches no further than before, if it can.
-
-    Returns
-    -------
-    offsets, peak
-        By buffer its offset; how far the arena reaches.
-    """
-    offsets, peak = _fill(buffers, taking)
-    if peak <= most:
-        return offsets, peak
-    stays = _list_stays(buffers, taking)
-    places = places_of(tuple(stays.values()), most) if count_most(stays.values()) <= most else None
-    if places is None:
-        return offsets, peak
-    reach = max(at + stay.nbytes for at, stay in zip(places, stays.values(), strict=True))
-    return dict(zip(stays, places, strict=True)), reach
-
-
-def _list_stays(buffers: Sequence[Buffer], taking: Sequence[Taking]) -> dict[int, Stay]:
-    """When all buffers come and go, in moments of their own: one each time that one comes."""
-    stays: dict[int, Stay] = {}
-    for step in taking:
-        number = step.buffer
-        if isinstance(step, Alloc):
-            stays[number] = Stay(len(stays), len(taking), align(buffers[number].nbytes))
-        else:
-            stays[number] = stays[number]._replace(last=len(stays) - 1)
-    return stays
-
-
-def _fill(buffers: Sequence[Buffer], taking: Sequence[Taking]) -> tuple[dict[int, int], int]:
-    """Places in an arena, and how far it reaches."""
-    arena, offsets = Arena(), dict[int, int]()
-    for step in taking:
-        number = step.buffer
-        if isinstance(step, Alloc):
-            offsets[number] = arena.take(buffers[number].nbytes)
-        else:
-            arena.give(offsets[number], buffers[number].nbytes)
-    return offsets, arena.peak
-
-
-def _move(buffer: Buffer, offsets: Mapping[int, int], over: int | None) -> Buffer:
-    offset = offsets.get(buffer.id, buffer.offset)
-    return buffer if (offset, over) == (buffer.offset, None) else replace(buffer, offset=offset, over=over)
 
 
 def _lay(

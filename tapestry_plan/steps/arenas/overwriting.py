@@ -17,13 +17,10 @@ Under a memory cap blocks lie apart, as `nest` has it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tapestry_plan.ir import Graph, is_in_place
-from tapestry_plan.steps.step import READ, Alloc, Buffer, Compute, Free, ProgramStep, list_buffers
-
-Taking = Alloc | Free
+from tapestry_plan.steps.step import READ, Buffer, Compute, Free, ProgramStep, list_buffers
 
 
 def list_overwritten(
@@ -98,24 +95,3 @@ def _is_constant(graph: Graph, buffer: Buffer) -> bool:
 def _is_made(graph: Graph, buffer: Buffer) -> bool:
     stored = graph.stored.get(buffer.tensor)
     return stored is None or stored.kind == "result"
-
-
-def list_takings(steps: Iterable[ProgramStep], guests: Collection[int], over: Mapping[int, int]) -> Iterator[Taking]:
-    """When places are taken and given back: those of several buffers once, by the first of them, guests' never.
-
-    Parameters
-    ----------
-    steps : iterable of ProgramStep
-    guests : collection of int
-        Buffers within others.
-    over : mapping of int to int
-        By buffer the first one that has its place.
-    """
-    there = Counter[int]()
-    for step in steps:
-        if not isinstance(step, Alloc | Free) or step.buffer in guests:
-            continue
-        first = over.get(step.buffer, step.buffer)
-        there[first] += 1 if isinstance(step, Alloc) else -1
-        if there[first] == isinstance(step, Alloc):  # it is the first one there, or was the last
-            yield step if isinstance(step, Alloc) else Free(first)

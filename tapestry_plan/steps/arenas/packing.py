@@ -9,16 +9,15 @@ it is, from each buffer's coming to its going, and all of them are placed at onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tapestry_plan.steps.arenas.laying import Taking, list_stays, list_takings, move
 from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most, search_offsets
-from tapestry_plan.steps.arenas.overwriting import list_takings
 from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Lowered
-from tapestry_plan.steps.step import Alloc, Buffer
 
 
 class Packed(Struct, frozen=True):
@@ -75,35 +74,14 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int], known: KnownPlace
             offsets.update(zip(stays, places, strict=True))
             peak[at] = max(place + stay.nbytes for place, stay in zip(places, key[1], strict=True))
     before = {buffer.id: buffer for buffer in lowered.buffers}
-    buffers = tuple(_move(before, buffer, offsets) for buffer in lowered.buffers)
+    buffers = tuple(move(before, buffer, offsets) for buffer in lowered.buffers)
     return Packed(replace(lowered, buffers=buffers, peak_nbytes=tuple(peak)), tuple(least))
 
 
-def _move(buffers: Mapping[int, Buffer], buffer: Buffer, offsets: Mapping[int, int]) -> Buffer:
-    """A buffer in its new place, one within or over another one with that."""
-    around = buffer
-    while (other := around.over if around.within is None else around.within.buffer) is not None:
-        around = buffers[other]
-    new = offsets.get(around.id, around.offset)
-    return buffer if new == around.offset else replace(buffer, offset=buffer.offset + new - around.offset)
-
-
 def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
-    """For each device its buffers' stays, in moments of its own: one each time that a buffer comes."""
+    """For each device its buffers' stays, in moments of its own."""
     buffers = {buffer.id: buffer for buffer in lowered.buffers}
-    now = dict.fromkeys(lowered.devices, 0)
-    stays: dict[int, dict[int, Stay]] = {device: {} for device in now}
-    guests = {buffer.id for buffer in lowered.buffers if buffer.within is not None}
-    over = {buffer.id: buffer.over for buffer in lowered.buffers if buffer.over is not None}
-    for step in list_takings(lowered.steps, guests, over):
-        if isinstance(step, Alloc):
-            buffer = buffers[step.buffer]
-            now[buffer.device] += 1
-            stays[buffer.device][step.buffer] = Stay(now[buffer.device], -1, align(buffer.nbytes))
-        else:
-            device = buffers[step.buffer].device
-            stays[device][step.buffer] = stays[device][step.buffer]._replace(last=now[device])
-    return [
-        {number: stay if stay.last >= 0 else stay._replace(last=now[device]) for number, stay in mine.items()}
-        for device, mine in stays.items()
-    ]
+    taking: dict[int, list[Taking]] = {device: [] for device in lowered.devices}
+    for step in list_takings(lowered.steps, buffers):
+        taking[buffers[step.buffer].device].append(step)
+    return [list_stays(buffers, mine) for mine in taking.values()]
