@@ -335,18 +335,19 @@ def count_flop(op: Op, shard: Shard) -> float:
 
 
 def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:
-    """Where a step's blocks and its scratch memory lie: the same objects in every run."""
-    found: tuple[Reads, Writes, Buffer | None] | None = shard.known.get("launch")
-    if found is None:
-        buffers, pieces = work.buffers, step.pieces or (None,) * len(step.inputs)
+    """Where a step's blocks and its scratch memory lie: the same objects in every run with these buffers."""
+    buffers = work.buffers
+    known: tuple[Mapping[int, Buffer], tuple[Reads, Writes, Buffer | None]] | None = shard.known.get("launch")
+    if known is None or known[0] is not buffers:
+        pieces = step.pieces or (None,) * len(step.inputs)
         inputs = tuple(
             None if number is None or box is None else (buffers[number], box, piece)
             for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
         )
         outputs = tuple((buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True))
         workspace = None if step.workspace is None else buffers[step.workspace]
-        found = shard.known["launch"] = inputs, outputs, workspace
-    return found
+        known = shard.known["launch"] = buffers, (inputs, outputs, workspace)
+    return known[1]
 
 
 _WAYS: dict[type, Callable[[Interpreter, int, Any, float], TraceEvent | None]] = {

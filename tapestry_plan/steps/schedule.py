@@ -154,6 +154,8 @@ class _Lister:
         self.written: defaultdict[int, list[int]] = defaultdict(list)
         self.read: defaultdict[int, list[int]] = defaultdict(list)
         self.before: dict[int, frozenset[int]] = {}
+        self.latest: dict[int, int] = {}
+        """By the first buffer of a place the one that has it, where that is another one."""
         """For each buffer who must be done with its place."""
         self.places: defaultdict[int, list[_Place]] = defaultdict(list)
         """For each device the places that buffers have left."""
@@ -210,6 +212,11 @@ class _Lister:
         if buffer.within is not None:
             self.before[buffer.id] = self.before[buffer.within.buffer]
             return
+        if buffer.over is not None:  # it is written by the last one that reads what lies there
+            latest = self.latest.get(buffer.over, buffer.over)
+            self.before[buffer.id] = frozenset((*self.read[latest], *self.written[latest]))
+            self.latest[buffer.over] = buffer.id
+            return
         start, stop = buffer.offset, buffer.offset + align(buffer.nbytes)
         left, users = [], set[int]()
         for place in self.places[buffer.device]:
@@ -227,6 +234,8 @@ class _Lister:
         users = frozenset((*self.read[buffer.id], *self.written[buffer.id])) or self.before[buffer.id]
         if buffer.within is not None:  # who takes the host's place waits for them, too
             self.read[buffer.within.buffer] += users
+            return
+        if self.latest.get(buffer.id if buffer.over is None else buffer.over, buffer.id) != buffer.id:
             return
         self.places[buffer.device].append(_Place(buffer.offset, buffer.offset + align(buffer.nbytes), users))
 

@@ -100,6 +100,11 @@ class Buffer(Brief, Struct, frozen=True):
         return row_major(self.shape) if self.within is None else self.within.strides
 
     @property
+    def is_apart(self) -> bool:
+        """Whether its place is its own as long as it lives."""
+        return self.within is None and self.over is None
+
+    @property
     def room(self) -> int:
         """Bytes of the arena that it takes for itself: whole cache lines, none within another buffer."""
         return 0 if self.within is not None else align(self.nbytes)

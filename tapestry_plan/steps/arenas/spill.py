@@ -95,12 +95,12 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
 
 
 def _write_apart(plan: ShardPlan) -> Written:
-    """A plan's steps where no buffer lies within another one: they give way one by one."""
-    if all(buffer.within is None for buffer in plan.buffers):
+    """A plan's steps where no buffer lies within or over another one: they give way one by one."""
+    if all(buffer.is_apart for buffer in plan.buffers):
         return plan.written
     if plan.explicit is not None:
         raise ValueError(
-            "plan.explicit has buffers within others, which cannot be spilled one by one; spill the plan that it was "
+            "plan.explicit has buffers within or over others, which cannot be spilled one by one; spill the plan that it was "
             "made from"
         )
     return derive_apart(plan.graph, plan.mesh, plan.choices)
