@@ -457,7 +457,10 @@ class _Writer:
                 frozenset(put),
                 frozenset(inner),
                 sum(item.nbytes for item in copies if item.dst in put),
-                max((b.offset + b.room for b in map(buffers.__getitem__, inner) if b.within is b.over is None), default=0),
+                max(
+                    (b.offset + b.room for b in map(buffers.__getitem__, inner) if b.within is b.over is None),
+                    default=0,
+                ),
             )
 
     def _put(self, item: Joined, inside: frozenset[int], put: set[int], outputs: dict[int, Box]) -> None:

@@ -312,7 +312,9 @@ class _Follow:
         first = self.buffers[over]
         for name in ("device", "start", "shape", "dtype", "offset", "part", "fill", "within"):
             ours, theirs = getattr(b, name), getattr(first, name)
-            need(ours == theirs, "its {} is {!r}, that of buffer {}, over which it lies, {!r}", name, ours, over, theirs)
+            need(
+                ours == theirs, "its {} is {!r}, that of buffer {}, over which it lies, {!r}", name, ours, over, theirs
+            )
         is_plain = (b.part, b.fill, b.within, first.over) == (-1, None, None, None)
         told = "it lies over buffer {}; only complete blocks without padding do, over the first one of a place"
         need(is_plain, told, over)
