@@ -36,20 +36,21 @@ def list_overwritten(
     taken : collection of int
         Buffers within others, and those that others lie in: these stay where they are.
     """
-    last, freed = dict[int, int](), set[int]()
+    last, freed = dict[int, int](), dict[int, int]()
     for at, step in enumerate(steps):
         if isinstance(step, Free):
-            freed.add(step.buffer)
+            freed[step.buffer] = at
         else:
             last.update(dict.fromkeys(list_buffers(step, READ), at))
     found: dict[int, int] = {}
     for at, step in enumerate(steps):
         if not isinstance(step, Compute) or len(step.outputs) != 1 or step.outputs[0] in taken:
             continue
+        end = freed.get(step.outputs[0], len(steps))  # what nobody reads may be given back first
         free = {
             number
             for number in step.inputs
-            if number is not None and last[number] == at and number in freed and number not in taken
+            if number is not None and last[number] == at and freed.get(number, end) < end and number not in taken
         }
         able = [number for number in list_able(graph, buffers, step) if number in free]
         if able:  # what came from the host rather than a result: of state that is carried on nothing is copied then

@@ -100,8 +100,8 @@ def _write_apart(plan: ShardPlan) -> Written:
         return plan.written
     if plan.explicit is not None:
         raise ValueError(
-            "plan.explicit has buffers within or over others, which cannot be spilled one by one; spill the plan that it was "
-            "made from"
+            "plan.explicit has buffers within or over others, which cannot be spilled one by one; spill the plan that "
+            "it was made from"
         )
     return derive_apart(plan.graph, plan.mesh, plan.choices)
 

@@ -345,7 +345,7 @@ def test_a_guest_is_read_through_no_other_piece(monkeypatch: pytest.MonkeyPatch,
 
 
 def spread(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """The same buffers with room for each by itself, those within others in these."""
+    """The same buffers with room for each by itself, those within others in these; none lies over another one."""
     at, offsets = 0, dict[int, int]()
     for buffer in buffers:
         if buffer.within is None:
@@ -355,7 +355,7 @@ def spread(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     def move(b: Buffer) -> int:
         return offsets[b.id] if b.within is None else offsets[b.within.buffer] + b.offset - old[b.within.buffer]
 
-    return tuple(replace(b, offset=move(b)) for b in buffers)
+    return tuple(replace(b, offset=move(b), over=None) for b in buffers)
 
 
 def test_only_what_operators_make_lies_within_one_another() -> None:
@@ -381,7 +381,8 @@ def test_what_is_never_copied_to_its_place_is_refused() -> None:
         host.id: replace(host, offset=8192),
         guest.id: replace(guest, offset=8192, within=Within(host.id, (4, 1))),
     }
-    wrong = replace(p.with_steps(steps, buffers=[new.get(b.id, b) for b in p.buffers]), peak_nbytes=(8192 + 128,))
+    buffers = [replace(new.get(b.id, b), over=None) for b in spread(p.buffers)]
+    wrong = replace(p.with_steps(steps, buffers=buffers), peak_nbytes=(8192 + 128,))
     with pytest.raises(InvalidPlan, match="never copied there"):
         check_plan(wrong)
 

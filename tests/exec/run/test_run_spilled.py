@@ -25,12 +25,15 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
 def waiting() -> tuple[ShardPlan, int]:
-    """Two devices with tensors that wait while others are made, and the least memory in which the plan runs."""
+    """Two devices with tensors that wait while others are made, and the least memory in which the plan runs.
+
+    What is read from its last column to its first is not overwritten.
+    """
     g = Graph()
     first = relu(g.input("x", (64, 60)), name="first")
     y = second = relu(first, name="second")
     for k in range(3):
-        y = add(y, y, name=f"twice{k}")
+        y = add(y[:, ::-1], y[:, ::-1], name=f"twice{k}")[:, ::-1]
     g.output(add(add(y, second), first), "y")
     g.output(second, "second")
     p = plan(g, Mesh(2), fix={"second": {"i0": 2}}, fuse=False)
@@ -57,7 +60,7 @@ def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Pr
     whole, found = run(p, inputs, backend=backend), run(p, inputs, memory_nbytes=memory, verify=True, backend=backend)
     assert bits(found.outputs) == bits(whole.outputs)
     spilled = spill(p, memory)
-    if any(buffer.within is not None for buffer in spilled.buffers):
+    if not all(buffer.is_apart for buffer in spilled.buffers):
         assert memory == high and spilled == p, "nothing waits: the plan is as it was, with blocks inside others"
         assert found.peak_nbytes == p.peak_nbytes and not any(found.nbytes_spilled)
         return
