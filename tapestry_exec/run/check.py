@@ -709,8 +709,8 @@ class _Follow:
         for k, number in enumerate(step.inputs):
             piece = step.pieces[k] if step.pieces else None
             is_there = (piece, shard.input_boxes[k], shard.output_boxes[0]) == (None, b.box, b.box)
-            is_so = is_there and signature.inputs[k].projections == signature.outputs[0].projections
-            self._need(number != over or is_so, told, b.id, over, k)
+            is_so = number != over or (is_there and signature.reads_where_it_writes(k))
+            self._need(is_so, told, b.id, over, k)
         before = self._held(over, b.device)
         self._need(not before.guests, "buffers {} lie within buffer {}", sorted(before.guests), over)
         before.cells = []  # they are gone

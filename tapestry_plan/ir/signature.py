@@ -609,6 +609,29 @@ class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Public):
         return _operand(self.outputs, operand, "output").projection.bounding_box(box) if box.size else None
 
     @check_arguments
+    def reads_where_it_writes(self, operand: int) -> bool:
+        """Whether each index point reads of an input just the cells that it writes of the only output.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, ops
+        >>> g = Graph()
+        >>> x = g.input("x", (1, 6))
+        >>> _ = x + g.input("bias", (6,)), ops.softmax(x, name="shares")
+        >>> [g.signature(name).reads_where_it_writes(0) for name in ("add", "shares")]
+        [True, True]
+        >>> g.signature("add").reads_where_it_writes(1)
+        False
+        """
+        read, others = _operand(self.inputs, operand, "input"), self.outputs[1:]
+        one, two = read.projection, self.outputs[0].projection
+        if others or read.also or one.splits or two.splits or one.shape != two.shape:
+            return one == two and not others and not read.also
+        wide = [k for k, axis in enumerate(self.axes) if axis.size > 1]  # along others all points are at 0
+        rows = ([[row[k] for k in wide] for row in each.map.matrix] for each in (one, two))
+        return one.map.offset == two.map.offset and next(rows) == next(rows)
+
+    @check_arguments
     def validate(
         self, input_shapes: Sequence[tuple[int, ...] | Box], output_shapes: Sequence[tuple[int, ...] | Box], what: str
     ) -> None:

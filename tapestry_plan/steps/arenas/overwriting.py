@@ -65,7 +65,6 @@ def list_able(graph: Graph, buffers: Mapping[int, Buffer] | Sequence[Buffer], st
     if len(node.outputs) != 1 or not is_in_place(graph.ops[node.op].block):
         return []
     signature, made = graph.signature(step.node), buffers[step.outputs[0]]
-    (written,) = signature.outputs
     if signature.reductions or signature.output_box(0, step.index) != made.box:
         return []
     pieces = step.pieces or (None,) * len(step.inputs)
@@ -82,7 +81,7 @@ def list_able(graph: Graph, buffers: Mapping[int, Buffer] | Sequence[Buffer], st
             None,
             None,
         )
-        is_read_so = same and signature.inputs[k].projections == (written.projection,)
+        is_read_so = same and signature.reads_where_it_writes(k)
         able[number] = able.get(number, True) and is_read_so and not _is_constant(graph, read)
     return [number for number, is_able in able.items() if is_able]
 
