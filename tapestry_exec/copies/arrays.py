@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -194,6 +194,28 @@ class Strips(Struct, frozen=True, eq=False):
         for target, view in pairs:
             target[...] = view
         return pairs
+
+    def list_runs(self, nbytes: int) -> list[memoryview]:
+        """The memory of the cells in a payload's order, if it is in pieces of so many bytes and more; else none.
+
+        Who can write many pieces of memory at once need not pack them.
+        """
+        begin, memory = self.array.__array_interface__["data"][0], memoryview(self.array.reshape(-1).view(np.uint8))
+        found: list[memoryview] = []
+        for view, dims, kind, _, strides in sorted(self.parts, key=lambda part: part[3]):
+            if strides != tuple(n * kind.itemsize for n in row_major(dims)):
+                return []
+            inner, length = len(dims), kind.itemsize
+            while inner and (dims[inner - 1] == 1 or view.strides[inner - 1] == length):
+                inner -= 1
+                length *= dims[inner]
+            if length < nbytes:
+                return []
+            first = view.__array_interface__["data"][0] - begin
+            for at in product(*map(range, dims[:inner])):
+                start = first + sum(k * step for k, step in zip(at, view.strides, strict=False))
+                found.append(memory[start : start + length])
+        return found
 
     def gather(self) -> Array:
         """A payload of the cells, as `pack` makes it."""

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from tapestry_exec import Checkpoints, DaskBackend, deploy, run
-from tapestry_exec.dask.lines import Line
+from tapestry_exec.dask.backend import DaskSession
 from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires
 from tapestry_exec.run.interpreter import Parcel
 from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
@@ -109,14 +109,14 @@ def test_operators_and_progress(client: Any) -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of what the caller says to workers, but for their parts of the plan."""
     found: list[int] = []
-    say = Line.say
+    say = DaskSession._say
 
-    def listen(self: Line, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+    def listen(self: DaskSession, device: int, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
         if word in ("place", "run"):
             found.append(sum(memoryview(frame).nbytes for frame in frames))
-        say(self, word, *values, frames=frames)
+        say(self, device, word, *values, frames=frames)
 
-    monkeypatch.setattr(Line, "say", listen)
+    monkeypatch.setattr(DaskSession, "_say", listen)
     return found
 
 
