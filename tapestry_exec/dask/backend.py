@@ -412,8 +412,7 @@ class DaskSession:
                 future.result(timeout=max(stop - monotonic(), 0.1))
         for line in lines.values():
             line.close()
-        if lines:
-            self.heard.close()
+        self.heard.close()
         self.cluster.close()
 
     # -- running ---------------------------------------------------------------------------------------

@@ -162,7 +162,9 @@ class Hearing:
             self.queue.put(Heard(one.device, None))
 
     def close(self) -> None:
-        """End the wires."""
+        """End the wires; more than once, too."""
+        if self.wake < 0:
+            return
         for one in self.wires.values():
             one.wire.close()
         self.wires.clear()

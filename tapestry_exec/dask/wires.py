@@ -346,10 +346,10 @@ class Wires:
         while tag not in one.parcels:
             if self.is_over:
                 raise Ended
+            if peer not in self.gone and self._read(peer, one):
+                continue
             if peer in self.gone:
                 raise PeerLost(peer)
-            if self._read(peer, one):
-                continue
             waited = monotonic() - begin
             if self.spins and waited < SPIN_SECONDS:
                 os.sched_yield()
