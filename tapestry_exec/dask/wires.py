@@ -293,7 +293,7 @@ class Wires:
             if self.is_over:
                 raise Ended
             try:
-                cut_sent(left, wire.send(left[0]) if len(left) == 1 else wire.sendmsg(left[:MAX_BUFFERS]))
+                cut_sent(left, wire.sendmsg(left[:MAX_BUFFERS]))
             except BlockingIOError:
                 self._wait_for_room(peer, wire)
                 continue
