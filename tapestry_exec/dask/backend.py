@@ -19,8 +19,8 @@ import numpy as np
 
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
-from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.hearing import Heard, Hearing
+from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.lines import CALLER, Line, Message, list_frames, pack_message
 from tapestry_exec.dask.member import be_device
 from tapestry_exec.dask.stream import TaskStream, count_bars, list_entries
@@ -230,7 +230,9 @@ class DaskSession:
             self.missing = [set(names) for (names,), _ in self._wait("ready")]
             if self.what.stays is not None:
                 for part in self.parts:
-                    theirs, cells = self._pack_feeds(part, part.stays.placing if part.stays else (), self.what.constants)
+                    theirs, cells = self._pack_feeds(
+                        part, part.stays.placing if part.stays else (), self.what.constants
+                    )
                     self._say(part.device, "place", theirs, frames=cells)
                 compare_placed(self.what, [nbytes for (nbytes,), _ in self._wait("placed")])
         except BaseException:

@@ -11,7 +11,6 @@ import numpy as np
 
 from tapestry_exec.copies import Array
 
-
 CALLER = -1
 """Who says hello in the place of a device."""
 
