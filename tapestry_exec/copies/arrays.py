@@ -200,7 +200,7 @@ class Strips(Struct, frozen=True, eq=False):
 
         Who can write many pieces of memory at once need not pack them.
         """
-        begin, memory = self.array.__array_interface__["data"][0], memoryview(self.array.reshape(-1).view(np.uint8))
+        begin, memory = self.array.__array_interface__["data"][0], self.array.reshape(-1).view(np.uint8).data
         found: list[memoryview] = []
         for view, dims, kind, _, strides in sorted(self.parts, key=lambda part: part[3]):
             if strides != tuple(n * kind.itemsize for n in row_major(dims)):

@@ -329,7 +329,8 @@ class DaskSession:
             self._lose(None, f"devices cannot be reached: {type(error).__name__}: {error}")
         self.lines = {device: line for device, (line, _) in enumerate(reached)}
         self.tasks = [task for _, task in reached]
-        heard.connect({facts["device"]: facts["wire"] for facts in every}, self.key, self.patience)
+        wires = {facts["device"]: facts["wire"] and tuple(facts["wire"]) for facts in every}
+        heard.connect(wires, self.key, self.patience)
         for part in self.parts:
             peers = {at.step.peer for at in part.program if isinstance(at.step, Send)}
             addresses = [(peer, every[peer]["address"], every[peer]["wire"]) for peer in sorted(peers)]

@@ -93,7 +93,7 @@ class Hearing:
             if address is None:
                 continue
             with suppress(OSError):
-                one = self.wires[device] = Wire(device, connect(tuple(address), CALLER, key.encode(), seconds))
+                one = self.wires[device] = Wire(device, connect(address, CALLER, key.encode(), seconds))
                 self.select.register(one.wire, selectors.EVENT_READ, one)
 
     def put(self, heard: Heard) -> None:

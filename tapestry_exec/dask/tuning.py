@@ -23,7 +23,7 @@ CLOCK_ROUNDS = 8
 HEAD_NBYTES = 32
 """In front of a parcel on a wire: its tag, its bytes, when it was packed and how long that took, of 8 bytes each."""
 ROOM_NBYTES = 1 << 16
-"""Of what comes through a wire so much is read at once, and sorted then; larger parcels are received where they stay."""
+"""Of what comes through a wire so much is read at once, and sorted then; larger parcels are read where they stay."""
 PIECE_NBYTES = 1 << 12
 """Cells that lie in pieces of so many bytes and more are sent from where they lie, others packed before."""
 SHELVED_NBYTES = 1 << 17

@@ -242,7 +242,7 @@ class Wires:
         """Send a parcel; where the wire is full what comes is read meanwhile."""
         cells, nbytes = parcel.cells, int(parcel.cells.nbytes)
         if isinstance(cells, np.ndarray):
-            seconds, left = parcel.seconds, [self.head, memoryview(cells.view(np.uint8))]
+            seconds, left = parcel.seconds, [self.head, cells.view(np.uint8).data]
         else:
             left = self._pack((peer, tag), cells.hand_over(), nbytes)
             seconds = perf_counter() - parcel.packed
@@ -250,7 +250,7 @@ class Wires:
         self._write(peer, left)
 
     def _pack(self, key: tuple[int, int], strips: Any, nbytes: int) -> list[Any]:
-        """A head and the cells of a parcel: small ones, and those in small pieces, are copied, others lie where they lie.
+        """A head and the cells of a parcel: small ones, and those in small pieces, are copied, others stay in place.
 
         They are the same cells of the same array in every run.
         """
@@ -264,10 +264,10 @@ class Wires:
             left = self.head, *lying
         else:
             if len(self.box) < HEAD_NBYTES + nbytes:
-                self.box = memoryview(np.empty(HEAD_NBYTES + nbytes, np.uint8))
+                self.box = make_room(HEAD_NBYTES + nbytes).data
                 self.packed.clear()
-            cells: Array = np.ndarray(strips.size, strips.array.dtype, self.box, HEAD_NBYTES)
-            pairs, left = strips.fill(cells), (self.box[: HEAD_NBYTES + nbytes],)
+            room: Array = np.ndarray(strips.size, strips.array.dtype, self.box, HEAD_NBYTES)
+            pairs, left = strips.fill(room), (self.box[: HEAD_NBYTES + nbytes],)
         self.packed[key] = strips, pairs, left
         return list(left)
 
@@ -341,7 +341,7 @@ class Wires:
         return found[:nbytes]
 
     def _wait_for(self, tag: int, peer: int, one: Incoming) -> None:
-        """Look at the wire of who sends a parcel, and then at all of them: others may not go on before they are read."""
+        """Look at the wire of who sends a parcel, then at all of them: others may not go on before they are read."""
         begin = monotonic()
         while tag not in one.parcels:
             if self.is_over:
@@ -472,14 +472,14 @@ def write_letter(message: Message, number: int) -> list[Any]:
     for one in cells:
         parts += [bytes(-len(parts[-1]) % ALIGNED_NBYTES), one]
     nbytes = sum(map(len, parts))
-    return [one for one in (memoryview(HEAD.pack(number, nbytes, 0.0, 0.0)), *map(memoryview, parts)) if len(one)]
+    return [memoryview(one) for one in (HEAD.pack(number, nbytes, 0.0, 0.0), *parts) if len(one)]
 
 
 def read_letter(cells: Array) -> Message:
     """The message in the bytes behind a head."""
-    (nbytes,) = WORDS.unpack_from(cells)
+    (nbytes,) = WORDS.unpack_from(cells.data)
     at = WORDS.size + nbytes
-    word, values, sizes = msgspec.msgpack.decode(memoryview(cells)[WORDS.size : at])
+    word, values, sizes = msgspec.msgpack.decode(cells.data[WORDS.size : at])
     frames = []
     for size in sizes:
         at += -at % ALIGNED_NBYTES

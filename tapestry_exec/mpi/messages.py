@@ -214,9 +214,9 @@ class Pace:
     """How the time between two looks passes: MPI has no wait that the system ends.
 
     Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
-    naps, or 50 where its sender rings. Where a core is wanted by others, as by the rank that is waited for, such looks keep it from them; that shows
-    when a core that is offered comes back late. Then this rank sleeps between looks, and each time that this shows
-    again for four times as many.
+    naps, or 50 where its sender ends them by a bell. Where a core is wanted by others, as by the rank that is waited
+    for, such looks keep it from them; that shows when a core that is offered comes back late. Then this rank sleeps
+    between looks, and each time that this shows again for four times as many.
 
     Parameters
     ----------

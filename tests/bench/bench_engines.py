@@ -12,6 +12,7 @@ so that what is timed is the exchange and the work, not the way to the client. T
 
 Bytes of tapestry are counted by the senders and compared with the plan; those of dask.array are read from its workers'
 logs of transfers; those of Ray follow from the blocks that the program hands over. Sums are compared with NumPy's.
+At sizes of which memory does not hold an engine beside another, each runs alone, in a process of its own (`--large`).
 """
 
 from __future__ import annotations
@@ -349,12 +350,12 @@ def run_in_turns(case: Case, engines: Mapping[str, Any], rounds: int) -> dict[st
 
 
 def run_alone(case: Case, way: str, rounds: int, want: float) -> Ran:
-    """One engine in a process of its own, with nothing beside it; ended where memory runs out, before the system does."""
+    """One engine in a process of its own, with nothing beside it; ended by this one before memory runs out."""
     command = [sys.executable, str(HERE), "--alone", way, case.name, str(case.size), "--rounds", str(rounds)]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    before, is_short = free_nbytes(), False
+    before, is_short = free_nbytes() or 0, False
     while program.poll() is None:
-        is_short |= free_nbytes() < KEPT_FREE_NBYTES
+        is_short |= (free_nbytes() or 0) < KEPT_FREE_NBYTES
         if is_short:
             os.killpg(program.pid, signal.SIGKILL)
         sleep(0.05)
@@ -431,8 +432,8 @@ def main() -> None:
         f"arrays of float64 that lie there already; {args.rounds} rounds in turns: least, median and most milliseconds",
         "until the sum of the result is there, and the bytes between processes (least and most, where they",
         f"differ; 24 B of tapestry's are partial sums); processors that others left free, of {os.cpu_count()}.",
-        f"From N = {min(args.large, default=0):,} on engines run one after the other, each in a process of its own with",
-        "nothing beside it, as memory is not enough for all.",
+        f"From N = {min(args.large, default=0):,} on memory is not enough for all engines: they run one after another,",
+        "each in a process of its own with nothing beside it.",
         "",
         f"| work | {' | '.join(WAYS)} | free |",
         f"|---|{'---|' * len(WAYS)}---|",
