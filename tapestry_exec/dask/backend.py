@@ -365,6 +365,7 @@ class DaskSession:
         lines, futures, self.lines, self.futures, self.is_on = self.lines, self.futures, {}, [], False
         for line in lines.values():
             line.say("end")
+        self.heard.end_wires()
         told = self._hear_ends({device for device in lines if self.workers[device] not in self.silent} - self.left)
         self.heard.close()
         for line in lines.values():

@@ -161,13 +161,18 @@ class Hearing:
             one.wire.close()
             self.queue.put(Heard(one.device, None))
 
-    def close(self) -> None:
-        """End the wires; more than once, too."""
-        if self.wake < 0:
-            return
+    def end_wires(self) -> None:
+        """Hear lines alone from now on: by these devices tell what they did, and only then that they are gone."""
         for one in self.wires.values():
+            self.select.unregister(one.wire)
             one.wire.close()
         self.wires.clear()
+
+    def close(self) -> None:
+        """Hear nothing any more; it may be asked for more than once."""
+        if self.wake < 0:
+            return
+        self.end_wires()
         self.select.close()
         with self.lock:
             os.close(self.wake)

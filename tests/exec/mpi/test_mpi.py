@@ -107,7 +107,7 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     status.Is_cancelled.return_value = not came
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
-    mail.calls = mock.Mock(find=lambda tag, peer: None)
+    mail.calls, mail.pace = mock.Mock(find=lambda tag, peer: None), messages.Pace()
     mail.comm, mail.mpi = mock.Mock(Irecv=lambda *_: request), mock.Mock(Status=lambda: status)
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):
