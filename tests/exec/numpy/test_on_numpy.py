@@ -138,7 +138,7 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
     assert payload.dtype == array.dtype and payload.flags.c_contiguous and not np.shares_memory(payload, array)
     for nbytes in (1, 8, 24, 64):
         runs = source.list_runs(nbytes)
-        assert not runs or b"".join(runs) == payload.tobytes() and all(len(run) >= nbytes for run in runs)
+        assert not runs or (b"".join(runs) == payload.tobytes() and all(len(run) >= nbytes for run in runs))
     new, expected = -np.arange(1, len(points) + 1), array.copy()
     for value, point in zip(new, points, strict=True):
         expected[tuple(x - a for x, a in zip(point, box.start, strict=True))] = value
