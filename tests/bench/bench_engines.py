@@ -354,11 +354,13 @@ def run_alone(case: Case, way: str, rounds: int, want: float) -> Ran:
     command = [sys.executable, str(HERE), "--alone", way, case.name, str(case.size), "--rounds", str(rounds)]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     before, is_short = free_nbytes() or 0, False
-    while program.poll() is None:
-        is_short |= (free_nbytes() or 0) < KEPT_FREE_NBYTES
-        if is_short:
+    try:
+        while program.poll() is None and not is_short:
+            is_short = (free_nbytes() or 0) < KEPT_FREE_NBYTES
+            sleep(0.05)
+    finally:
+        if program.poll() is None:
             os.killpg(program.pid, signal.SIGKILL)
-        sleep(0.05)
     told, errors = program.communicate()
     if is_short:
         return Ran([], [], f"not run: it takes more than the {before / 1e9:.1f} GB of memory that were free")
