@@ -191,14 +191,11 @@ def _count_assembled(
     spreads: Spreads,
     mesh: Mesh,
 ) -> IntArray:
-    """By kind of device, holder and consumer: the most of its own cells that a device copies, each pair counted once."""
+    """By kind of device, holder and consumer the most of its own cells that a device copies, each pair counted once."""
     pairs = spreads.pair("assembled", len(mesh.kinds))
     has = [(number.tobytes(), part) for number, part in zip(held.numbers, (held.parts > 1).tolist(), strict=True)]
-    said = [
-        [(number.tobytes(), way.tobytes()) for number, way in zip(one.numbers, one.ways, strict=True)]
-        for one in operands
-    ]
-    rows, columns = pairs.place(has, [*zip(*said, strict=True)])
+    reads = [[one.tobytes() for one in each] for operand in operands for each in (operand.numbers, operand.ways)]
+    rows, columns = pairs.place(has, [*zip(*reads, strict=True)])
     sums = [Sums(holders, one.along, spreads, table.count_along_axis) for one in operands]
     for row, holder, number, (_, is_part) in zip(rows, holders, held.numbers, has, strict=True):
         some = np.flatnonzero(pairs.found[0, row, columns] < 0)
