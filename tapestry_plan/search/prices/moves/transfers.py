@@ -212,8 +212,8 @@ def _count_copied(
     table: RegionTable, held: IntArray, is_part: bool, operand: _Operand, some: IntArray, has: IntArray
 ) -> IntArray:
     """Cells of its own that each device copies for an operand, by some of its classes, of which it has so many."""
-    need, way, takes, size = (each[some] for each in (operand.numbers, operand.ways, operand.takes, operand.sizes))
-    has_all = table.sizes(held)
+    need, way, size = (each[some] for each in (operand.numbers, operand.ways, operand.sizes))
+    takes, has_all = operand.takes[some], table.sizes(held)
     copied = np.where(has < size, has, 0)
     if not is_part:
         copied = np.where((way & PADDED) > 0, has, copied)
