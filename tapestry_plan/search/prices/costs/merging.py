@@ -236,8 +236,8 @@ def price_merges(
         key = tell_bounds(bounds) + parts.tobytes()  # several axes that are reduced make the same parts
         if places.size and key not in known:
             seats = find_part_table(bounds, parts)
-            seated = _Seated.of(bounds, seats, boxes[places], mesh) if seats else None
-            known[key] = [_price_places(seated, one, itemsize, mesh) for one in makers.orders if seated]
+            unlike = _UnlikeBlocks.of(bounds, seats, boxes[places], mesh) if seats else None
+            known[key] = [_price_places(unlike, one, itemsize, mesh) for one in makers.orders if unlike]
         for number, (took, moved) in enumerate(known.get(key, ()) if places.size else ()):
             best = ticks[row, places], nbytes[row, places]
             better = places[(took < best[0]) | ((took == best[0]) & (moved < best[1]))]
@@ -246,7 +246,7 @@ def price_merges(
     return None if (ticks == NEVER).all() else Merges(makers, ticks, nbytes, order)
 
 
-class _Seated(Struct, frozen=True):
+class _UnlikeBlocks(Struct, frozen=True):
     """Who merges what, of blocks that are the same but for where they begin only one each.
 
     Parameters
@@ -268,7 +268,7 @@ class _Seated(Struct, frozen=True):
     boxes: IntArray
 
     @classmethod
-    def of(cls, bounds: Bounds, seats: PartTable, boxes: IntArray, mesh: Mesh) -> _Seated:
+    def of(cls, bounds: Bounds, seats: PartTable, boxes: IntArray, mesh: Mesh) -> _UnlikeBlocks:
         blocks = seats.table.reshape(len(seats.table), -1)
         around = np.concatenate(bounds[1:], axis=1)
         begin = np.tile(bounds[1][blocks[:, :1]], 2)
@@ -300,16 +300,16 @@ def _number_kinds(mesh: Mesh) -> IntArray:
     return found
 
 
-def _price_places(seated: _Seated, order: MergeOrder, itemsize: int, mesh: Mesh) -> tuple[IntArray, IntArray]:
+def _price_places(unlike: _UnlikeBlocks, order: MergeOrder, itemsize: int, mesh: Mesh) -> tuple[IntArray, IntArray]:
     """Picoseconds and bytes of all stages, by place; `NEVER` where there are none."""
-    seats = seated.seats
-    hulls, fits = seats.list_hulls(seated.boxes, order)
-    ticks, nbytes = np.zeros((2, len(seated.boxes)), np.int64)
-    before = seated.made
+    seats = unlike.seats
+    hulls, fits = seats.list_hulls(unlike.boxes, order)
+    ticks, nbytes = np.zeros((2, len(unlike.boxes)), np.int64)
+    before = unlike.made
     for axis, hull in zip(seats.order_axes(order), hulls, strict=True):
-        siblings = seats.list_siblings(axis, len(seated.devices))
-        took, _ = _price_stage(hull, before, seated.devices, siblings, itemsize, mesh)
-        moved = (_count_cells(hull) * seated.many).sum(axis=1) * (siblings.shape[1] - 1) * itemsize
+        siblings = seats.list_siblings(axis, len(unlike.devices))
+        took, _ = _price_stage(hull, before, unlike.devices, siblings, itemsize, mesh)
+        moved = (_count_cells(hull) * unlike.many).sum(axis=1) * (siblings.shape[1] - 1) * itemsize
         ticks, nbytes, before = ticks + took, nbytes + moved, hull
     return np.where(fits, ticks, NEVER), nbytes
 

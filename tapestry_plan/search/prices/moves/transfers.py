@@ -144,7 +144,7 @@ def _count_one_consumer(
         reads = [each[theirs] for each in blocks.numbers]
         ways = [each[theirs] for each in blocks.ways] or [np.zeros_like(reads[0])] * len(reads)
         every = [
-            _Operand(one, number, way, takes := each[theirs, None], np.where(takes, table.sizes(number), 0))
+            _TakenAlong(one, number, way, takes := each[theirs, None], np.where(takes, table.sizes(number), 0))
             for one, number, way, each in zip(operands, reads, ways, new, strict=True)
         ]
         copied = _count_assembled(table, first, some_held, every, spreads, mesh)
@@ -161,7 +161,7 @@ def _count_one_consumer(
     return Transfers(cells, fresh, busiest, rounds, np.zeros_like(rounds), assembled, np.arange(len(need)))
 
 
-class _Operand(Struct, frozen=True):
+class _TakenAlong(Struct, frozen=True):
     """What an operand of a consumer takes, by class.
 
     Parameters
@@ -187,7 +187,7 @@ def _count_assembled(
     table: RegionTable,
     holders: Sequence[Along],
     held: Held,
-    operands: Sequence[_Operand],
+    operands: Sequence[_TakenAlong],
     spreads: Spreads,
     mesh: Mesh,
 ) -> IntArray:
@@ -209,7 +209,7 @@ def _count_assembled(
 
 
 def _count_copied(
-    table: RegionTable, held: IntArray, is_part: bool, operand: _Operand, some: IntArray, has: IntArray
+    table: RegionTable, held: IntArray, is_part: bool, operand: _TakenAlong, some: IntArray, has: IntArray
 ) -> IntArray:
     """Cells of its own that each device copies for an operand, by some of its classes, of which it has so many."""
     need, way, size = (each[some] for each in (operand.numbers, operand.ways, operand.sizes))
