@@ -7,9 +7,10 @@ strided assignments: no index arrays, except where a view renumbers cells across
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, product
 from math import prod
+from operator import setitem
 from types import EllipsisType
 from typing import Any, NamedTuple
 
@@ -126,26 +127,22 @@ class Pairs(Struct, frozen=True, eq=False):
     regions : sequence of Region
     size : int
         Cells in all.
-    views : tuple of (array, array)
-        Of the target, and of the source.
+    calls : tuple of callable
+        Each copies some of the cells, all together all of them.
     """
 
     source: Array
     target: Array
     regions: Sequence[Region]
     size: int
-    views: tuple[tuple[Array, Array], ...]
+    calls: tuple[Callable[[], object], ...]
 
     @classmethod
     def of(cls, source: Array, target: Array, regions: Sequence[Region], form: Form, *where: Any) -> Pairs:
         """The views by a function of `strided`, whose arguments `where` and the regions are."""
         copies = strided_copies(form, source.itemsize, *where, tuple(regions))
-        return cls(source, target, regions, copies.size, tuple(copies.list_views(source, target)))
-
-    def carry(self) -> None:
-        """Copy the cells."""
-        for mine, theirs in self.views:
-            mine[...] = theirs
+        calls = tuple(partial(setitem, mine, ..., theirs) for mine, theirs in copies.list_views(source, target))
+        return cls(source, target, regions, copies.size, calls)
 
 
 class Strips(Struct, frozen=True, eq=False):

@@ -152,6 +152,10 @@ class DeviceMemory(Protocol):
         """Have these in their places, in a run that does not call `alloc` for them."""
         ...
 
+    def note(self, do: Callable[[], object]) -> tuple[Callable[[], object], ...]:
+        """Have something done here; the calls that do the same again. Of a device whose attribute `notes` is true."""
+        ...
+
 
 class Exchanged(NamedTuple):
     """What a backend did of a collective."""

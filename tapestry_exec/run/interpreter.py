@@ -12,7 +12,8 @@ Whatever runs the devices, one after the other or side by side, has one of these
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +21,8 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.settled import Record, Settled, pack_noted
+from tapestry_exec.run.rehearsed import Part, Rehearsal, find_rehearsal
+from tapestry_exec.run.settled import Noted, Record, Settled, list_noted, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -98,7 +100,7 @@ class Counts(Struct):
     spilled: int
     flop: float
     peak_nbytes: int
-    timeline: list[TraceEvent] | bytes
+    timeline: list[Noted] | bytes
     """Of the steps that were done; packed where they are told to another process, which unpacks them when asked."""
     told: Settled | bytes = ()
     """Events of the others."""
@@ -109,8 +111,8 @@ class Counts(Struct):
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
-        packed = (one if isinstance(one, bytes) else pack_noted(one) for one in (self.timeline, self.told))
-        return Counts, (*plain, *packed)
+        events = self.timeline if isinstance(self.timeline, bytes) else pack_noted(list_noted(self.timeline))
+        return Counts, (*plain, events, self.told if isinstance(self.told, bytes) else pack_noted(self.told))
 
 
 class Interpreter:
@@ -153,6 +155,7 @@ class Interpreter:
         """Events of steps that are not done anew."""
         self.stood_since: float | None = None
         """Where devices take turns: when it came to the receipt at which it stands."""
+        self.rehearsal: Rehearsal | None = None
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -161,13 +164,87 @@ class Interpreter:
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = self.spilled = 0
         self.flop = 0.0
-        self.timeline: list[TraceEvent] = []
+        self.timeline: list[Noted] = []
         self.kept.clear()
+        self.by_heart: Mapping[int, Part] = {}
+        """Steps whose calls are known, by number."""
+        self.noting: dict[int, Part] | None = None
+        """The same of a run in which they are noted."""
         self.watch, self.told, self.stood_since = None, (), None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
+    def rehearse(self, steps: Sequence[DeviceStep]) -> None:
+        """Do steps by heart that are about to be done, note them, or find that they are done for the first time."""
+        self.rehearsal = known = find_rehearsal(self.memory, self.work, self.ops, steps, self.lending)
+        if known is not None and known.parts:
+            self.by_heart = known.parts
+        elif known is not None:
+            self.noting = {}
+
+    def keep_noted(self) -> None:
+        """Know by heart, from the next run on, what was noted in this one."""
+        if self.rehearsal is not None and self.noting is not None:
+            self.rehearsal.parts = self.noting
+
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
+        part = self.by_heart.get(at.number)
+        if part is not None:
+            start = perf_counter()
+            for call in part.calls:
+                call()
+            self.flop += part.flop
+            self.memory.copied_nbytes += part.copied_nbytes
+            if part.sent is not None:
+                self.links[self.device, part.sent[0]] += part.sent[1]
+            if part.event is not None:
+                self.timeline.append((part.event, start - self.begin, perf_counter() - start))
+        elif self.noting is not None and self._is_same_again(at):
+            self.noting[at.number] = self._note(at)
+        else:
+            self._do(at)
+
+    def count_by_heart(self) -> None:
+        """Count what all steps count whose calls are known, when these were called."""
+        for part in self.by_heart.values():
+            self.flop += part.flop
+            self.memory.copied_nbytes += part.copied_nbytes
+            if part.sent is not None:
+                self.links[self.device, part.sent[0]] += part.sent[1]
+
+    def _is_same_again(self, at: DeviceStep) -> bool:
+        """Whether a step calls the same in every run, on arrays of this process that lie where they lay."""
+        match at.step:
+            case Alloc() | Free() | Compute() | Reduce():
+                return True
+            case Copy():
+                return at.step.src != HOST or at.step.piece is not None
+            case Send() | Recv():
+                return self.lending is True  # in one loop
+            case _:
+                return False
+
+    def _note(self, at: DeviceStep) -> Part:
+        """Do one step, and note what it calls."""
+        step, memory, events = at.step, self.memory, len(self.timeline)
+        flop, copied, sent = self.flop, memory.copied_nbytes, None
+        if isinstance(step, Alloc | Free):
+            self._do(at)
+            buffer = self.work.buffers[step.buffer]
+            shape = self.work.shapes.get(buffer.tensor, buffer.shape)
+            take, give_back = partial(memory.alloc, buffer, shape), partial(memory.free, buffer)
+            calls: tuple[Callable[[], object], ...] = (take if isinstance(step, Alloc) else give_back,)
+        elif isinstance(step, Send):
+            before = self.links[self.device, step.peer]
+            calls = memory.note(partial(self._do, at))
+            sent = step.peer, self.links[self.device, step.peer] - before
+        else:
+            calls = memory.note(partial(self._do, at))
+        event = self.timeline[-1] if len(self.timeline) > events else None
+        assert event is None or isinstance(event, TraceEvent), "it was done anew"
+        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent)
+
+    def _do(self, at: DeviceStep) -> None:
         if self.watch is not None:
             self.watch(at)
         if self.absorbed and (told := self.absorbed.get(at.number)) is not None:

@@ -212,6 +212,7 @@ class Member:
         if is_whole and self.left is not None and tell is None:
             steps, mine.told = self.left.steps, self.left.told
             self.memory.take_settled()
+            mine.rehearse(steps)
         for at in steps:
             step = at.step
             board[0] = at.number
@@ -232,6 +233,7 @@ class Member:
         except StepFailed:
             board[0] = -1  # it may be of any step
             raise
+        mine.keep_noted()
         if stopover is not None:
             stopover.finish()
         if is_whole and self.left is None and hasattr(self.memory, "list_settled"):

@@ -295,9 +295,13 @@ def interpret(
     stopovers = [] if stop_over is None else [stop_over(one) for one in mine]
     for each in stopovers:
         each.restore()
+    if stop_over is None and job.progress is None:
+        _rehearse(job, mine)
     with one_blas_thread():
         record = run_in_threads(job, mine, inboxes) if job.is_threaded else loop.run(counts)
         finish(engine.synchronize)
+    for one in mine:
+        one.keep_noted()
     for each in stopovers:
         each.finish()
     seconds = perf_counter() - begin
@@ -320,6 +324,15 @@ def interpret(
         ]
     links = loop.links + sum((one.links for one in mine), Counter())
     return make_result(prepared.plan, cells, [one.count() for one in mine], seconds, links, written, record)
+
+
+def _rehearse(job: Job, mine: Sequence[Interpreter]) -> None:
+    """Have devices do by heart what all of them know, or note it."""
+    for one in mine:
+        one.rehearse(job.programs[one.device].steps if job.is_threaded else job.every.steps)
+    if len({(one.noting is None, bool(one.by_heart)) for one in mine}) > 1:
+        for one in mine:  # some have begun anew
+            one.by_heart, one.noting = {}, None
 
 
 def _wants_threads(prepared: PreparedPlan) -> bool:

@@ -18,11 +18,13 @@ from operator import attrgetter
 import msgspec
 from msgspec import Struct
 
-from tapestry_exec.run.trace import TraceEvent, new
+from tapestry_exec.run.trace import TraceEvent, new, set_time
 from tapestry_plan.steps import Alloc, Buffer, DeviceStep, Free, Send
 
 Settled = Sequence[tuple[int, Sequence[TraceEvent]]]
 """Events of steps that are only told, behind how many events of steps that are done; they begin at no time yet."""
+Noted = TraceEvent | tuple[TraceEvent, float, float]
+"""What is noted of a step that is done: its event, or one of an earlier run with when it began and what it took."""
 
 
 class Left(Struct, frozen=True):
@@ -70,6 +72,11 @@ def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEve
     return found
 
 
+def list_noted(noted: Iterable[Noted]) -> list[TraceEvent]:
+    """The events of what is noted."""
+    return [one if isinstance(one, TraceEvent) else set_time(*one) for one in noted]
+
+
 def pack_noted(noted: Sequence[TraceEvent] | Settled) -> bytes:
     """Events, or those that are only told, for another process: pickled one by one they take ten times as long."""
     return msgspec.msgpack.encode(noted)
@@ -84,14 +91,14 @@ class Record(Struct, frozen=True):
 
     Parameters
     ----------
-    noted : tuple of (sequence of TraceEvent, events that are only told)
+    noted : tuple of (sequence of events, events that are only told)
         Of all devices together, or of each; packed where another process noted them.
     """
 
-    noted: tuple[tuple[Sequence[TraceEvent] | bytes, Settled | bytes], ...] = ()
+    noted: tuple[tuple[Sequence[Noted] | bytes, Settled | bytes], ...] = ()
 
     @classmethod
-    def of(cls, *noted: tuple[Iterable[TraceEvent] | bytes, Settled | bytes]) -> Record:
+    def of(cls, *noted: tuple[Iterable[Noted] | bytes, Settled | bytes]) -> Record:
         """Of events that more may come to."""
         return cls(tuple((events if isinstance(events, bytes) else tuple(events), told) for events, told in noted))
 
@@ -100,7 +107,7 @@ class Record(Struct, frozen=True):
         found = list[TraceEvent]()
         for events, told in self.noted:
             found += tell_settled(
-                _EVENTS.decode(events) if isinstance(events, bytes) else events,
+                _EVENTS.decode(events) if isinstance(events, bytes) else list_noted(events),
                 _TOLD.decode(told) if isinstance(told, bytes) else told,
             )
         return tuple(sorted(found, key=attrgetter("step")))

@@ -79,6 +79,25 @@ new: Callable[[type[T], tuple[Any, ...]], T] = cast(Any, tuple.__new__)
 """A named tuple of all its fields, which nothing counts again: there is an event for each step."""
 
 
+def set_time(event: TraceEvent, start: float, seconds: float) -> TraceEvent:
+    """An event at another time; of a copy between two devices all of it is the unpacking, as in one loop.
+
+    Examples
+    --------
+    >>> set_time(TraceEvent(0, "compute", "relu", 0, 0.0, 0.1, 0), 2.0, 0.5)[4:6]
+    (2.0, 0.5)
+    """
+    phases = event.phases
+    if phases:
+        pack, move, unpack = phases
+        phases = (
+            new(Phase, (*pack[:2], start, 0.0)),
+            new(Phase, (*move[:2], start, 0.0)),
+            new(Phase, (*unpack[:2], start, seconds)),
+        )
+    return new(TraceEvent, (*event[:4], start, seconds, event.nbytes, phases, 0.0))
+
+
 class Wait(NamedTuple):
     """A device that stood still until cells of another one were there.
 
