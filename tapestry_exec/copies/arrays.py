@@ -180,17 +180,15 @@ class Strips(Struct, frozen=True, eq=False):
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
         return cls(array, regions, copies.size, tuple(parts), only)
 
-    def fill(self, payload: Array) -> tuple[tuple[Array, Array], ...]:
-        """Write the cells into a payload; the views that were copied, each to the first from the second.
-
-        Who fills the same memory in every run copies them again.
-        """
-        pairs = tuple(
-            (np.ndarray(dims, kind, payload, at, strides), view) for view, dims, kind, at, strides in self.parts
+    def fill(self, payload: Array) -> tuple[Callable[[], object], ...]:
+        """Write the cells into a payload; the calls that do so, for who fills the same memory in every run."""
+        calls = tuple(
+            partial(setitem, np.ndarray(dims, kind, payload, at, strides), ..., view)
+            for view, dims, kind, at, strides in self.parts
         )
-        for target, view in pairs:
-            target[...] = view
-        return pairs
+        for call in calls:
+            call()
+        return calls
 
     def list_runs(self, nbytes: int) -> list[memoryview]:
         """The memory of the cells in a payload's order, if it is in pieces of so many bytes and more; else none.
@@ -234,11 +232,23 @@ class Strips(Struct, frozen=True, eq=False):
         ValueError
             When it has another number of cells.
         """
+        self._check(payload)
+        for view, dims, kind, at, strides in self.parts:
+            view[...] = np.ndarray(dims, kind, payload, at, strides)
+
+    def list_scattering(self, payload: Array) -> list[Callable[[], object]]:
+        """The calls that do the same, also with what comes into the payload's memory later; errors as of `scatter`."""
+        self._check(payload)
+        return [
+            partial(setitem, view, ..., np.ndarray(dims, kind, payload, at, strides))
+            for view, dims, kind, at, strides in self.parts
+        ]
+
+
+    def _check(self, payload: Array) -> None:
         _check_dtypes("unpack", payload.dtype, self.array.dtype)
         if payload.size != self.size:
             raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {self.size}")
-        for view, dims, kind, at, strides in self.parts:
-            view[...] = np.ndarray(dims, kind, payload, at, strides)
 
 
 def _is_ordered(view: Array, dims: Ints, kind: np.dtype[Any], at: int, strides: Ints) -> bool:

@@ -290,8 +290,7 @@ class NumpyDevice:
         return tuple(noted)
 
     def _call(self, calls: Iterable[Call]) -> None:
-        for call in calls:
-            call()
+        _call_each(calls)
         if self._noted is not None:
             self._noted += calls
 
@@ -393,11 +392,10 @@ class NumpyDevice:
 
     def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Loan:
         """What another device in this process takes for a payload; some take it before this one goes on."""
-        strips = self._find_strips(buffer, regions)
         if not is_taken_at_once:
-            loan = Loan(strips, buffer, Lock())
-            self._loans.setdefault(buffer.id, []).append(loan)
+            loan: Loan = self.lend_again(buffer, regions)()
             return loan
+        strips = self._find_strips(buffer, regions)
         known = self._lasting.get(id(strips))
         if known is None or known.strips is not strips:
             if len(self._lasting) >= tuning.KEPT_LAUNCHES:
@@ -405,8 +403,22 @@ class NumpyDevice:
             known = self._lasting[id(strips)] = Loan(strips, buffer, None)
         return known
 
+    def lend_again(self, buffer: Buffer, regions: Regions) -> Call:
+        """What lends cells in later runs, when what was noted of `lend` is called: they lie where they lie now."""
+        strips = self._find_strips(buffer, regions)
+
+        def lend() -> Loan:
+            loan = Loan(strips, buffer, Lock())
+            self._loans.setdefault(buffer.id, []).append(loan)
+            return loan
+
+        return lend
+
     def _find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
-        array = self._span(buffer, self._array(buffer))
+        # In few calls: a small payload takes no longer than this.
+        array = self._array(buffer) if buffer.id in self._fresh else self._arrays[buffer.id]
+        if buffer.within is not None:
+            array = self._span(buffer, array)
         known = self._packs.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
@@ -434,7 +446,27 @@ class NumpyDevice:
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
             known = _keep(self._unpacks, copies.Strips.of(*where, copies.unpack_transfers))
-        known.scatter(payload)
+        if self._noted is None:
+            known.scatter(payload)
+        else:
+            self._call(known.list_scattering(payload))
+
+    def find_source(self, payload: Array | Loan) -> Any:
+        """What is the same object wherever a payload comes from the same place."""
+        return payload.strips if isinstance(payload, Loan) else payload
+
+    def unpack_again(
+        self, payload: Array | Loan, source: Any, calls: Sequence[Call], buffer: Buffer, regions: Regions
+    ) -> None:
+        """Unpack a payload, by calls that were noted where it comes from the place that these copy from."""
+        if self.find_source(payload) is not source:
+            self.unpack(payload, buffer, regions)
+        elif isinstance(payload, Loan):
+            kept = payload.take(partial(_call_each, calls))
+            if kept is not None:
+                self.unpack(kept, buffer, regions)
+        else:
+            _call_each(calls)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device; nothing where they lie in place."""
@@ -549,6 +581,11 @@ class NumpyDevice:
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
+
+
+def _call_each(calls: Iterable[Call]) -> None:
+    for call in calls:
+        call()
 
 
 def _lay(buffer: Buffer, memory: NDArray[np.uint8]) -> tuple[Array, Array]:

@@ -148,8 +148,10 @@ class Slots:
         self, device: int, parcels: Mapping[tuple[int, int, int], tuple[int, SharedCells]], arrivals: Arrivals
     ) -> None:
         self.device, self.parcels, self.arrivals = device, parcels, arrivals
-        self.filled: dict[int, tuple[Any, Sequence[tuple[Array, Array]]]] = {}
+        self.filled: dict[int, tuple[Any, Sequence[Callable[[], object]]]] = {}
         """By a slot's number what was copied there last: the same cells of the same array in every run."""
+        self.views: dict[int, Array] = {}
+        """The cells of slots by number: the same arrays in every run."""
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Hand a parcel over; of another process' device into its slot."""
@@ -164,12 +166,12 @@ class Slots:
         self.arrivals.tell(peer, number)
 
     def _fill(self, number: int, slot: SharedCells, strips: Any) -> None:
-        strips_before, pairs = self.filled.get(number, (None, ()))
+        strips_before, calls = self.filled.get(number, (None, ()))
         if strips_before is not strips:
             self.filled[number] = strips, strips.fill(view_slot(self.arrivals.shared, slot))
             return
-        for target, cells in pairs:
-            np.copyto(target, cells)
+        for call in calls:
+            call()
 
     def is_there(self, step: Recv) -> bool:
         """Whether a receipt need not wait."""
@@ -190,9 +192,12 @@ class Slots:
         parcel = self.arrivals.arrived.pop(key)
         if parcel is not None:
             return parcel
-        _, slot = self.parcels[peer, self.device, tag]
+        number, slot = self.parcels[peer, self.device, tag]
         packed, seconds = HEAD.unpack_from(self.arrivals.shared.room, slot.at - HEAD_NBYTES)
-        return Parcel(view_slot(self.arrivals.shared, slot), packed, seconds)
+        cells = self.views.get(number)
+        if cells is None:
+            cells = self.views[number] = view_slot(self.arrivals.shared, slot)
+        return Parcel(cells, packed, seconds)
 
     def _key(self, tag: int, peer: int) -> ParcelKey:
         key = peer, self.device, tag

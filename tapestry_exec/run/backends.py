@@ -156,6 +156,20 @@ class DeviceMemory(Protocol):
         """Have something done here; the calls that do the same again. Of a device whose attribute `notes` is true."""
         ...
 
+    def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Any]:
+        """Of such a device what lends the same cells in later runs, when the calls that were noted are done."""
+        ...
+
+    def find_source(self, payload: Any) -> Any:
+        """Of such a device what is the same object wherever a payload comes from the same place."""
+        ...
+
+    def unpack_again(
+        self, payload: Any, source: Any, calls: Sequence[Callable[[], object]], buffer: Buffer, regions: Regions
+    ) -> None:
+        """Unpack a payload, by calls that were noted where it comes from the place that these copy from."""
+        ...
+
 
 class Exchanged(NamedTuple):
     """What a backend did of a collective."""

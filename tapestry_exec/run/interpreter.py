@@ -156,6 +156,8 @@ class Interpreter:
         self.stood_since: float | None = None
         """Where devices take turns: when it came to the receipt at which it stands."""
         self.rehearsal: Rehearsal | None = None
+        self.source: Any = None
+        """Of a receipt that is noted: where its cells lay."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -190,19 +192,34 @@ class Interpreter:
         """Do one step of this device."""
         part = self.by_heart.get(at.number)
         if part is not None:
-            start = perf_counter()
-            for call in part.calls:
-                call()
-            self.flop += part.flop
-            self.memory.copied_nbytes += part.copied_nbytes
-            if part.sent is not None:
-                self.links[self.device, part.sent[0]] += part.sent[1]
-            if part.event is not None:
-                self.timeline.append((part.event, start - self.begin, perf_counter() - start))
+            self._do_by_heart(at, part)
         elif self.noting is not None and self._is_same_again(at):
             self.noting[at.number] = self._note(at)
         else:
             self._do(at)
+
+    def _do_by_heart(self, at: DeviceStep, part: Part) -> None:
+        """Do one step whose calls are known; what it counts is counted behind the run, but for what it sends."""
+        start, step = perf_counter(), at.step
+        if part.source is not None:
+            assert isinstance(step, Recv), "something comes"
+            self._recv_by_heart(step, part, start)
+            return
+        for call in part.calls:
+            call()
+        if part.lend is not None:
+            assert isinstance(step, Send), "something is handed over"
+            self._hand_over(step, part.lend(), start)
+        elif part.event is not None:
+            self.timeline.append((part.event, start - self.begin, perf_counter() - start))
+
+    def _recv_by_heart(self, step: Recv, part: Part, start: float) -> None:
+        parcel, waited = self._take_parcel(step, start)
+        unpacking = perf_counter()
+        self.memory.unpack_again(parcel.cells, part.source, part.calls, self.work.buffers[step.dst], step.regions)
+        end, begin, packed, packing = perf_counter(), self.begin, parcel.packed, parcel.seconds
+        assert part.event is not None, "it is told of"
+        self.timeline.append((part.event, packed - begin, end - packed, packing, unpacking - begin, waited))
 
     def count_by_heart(self) -> None:
         """Count what all steps count whose calls are known, when these were called."""
@@ -220,14 +237,14 @@ class Interpreter:
             case Copy():
                 return at.step.src != HOST or at.step.piece is not None
             case Send() | Recv():
-                return self.lending is True  # in one loop
+                return self.lending is not None
             case _:
                 return False
 
     def _note(self, at: DeviceStep) -> Part:
         """Do one step, and note what it calls."""
         step, memory, events = at.step, self.memory, len(self.timeline)
-        flop, copied, sent = self.flop, memory.copied_nbytes, None
+        flop, copied, sent, lend, source = self.flop, memory.copied_nbytes, None, None, None
         if isinstance(step, Alloc | Free):
             self._do(at)
             buffer = self.work.buffers[step.buffer]
@@ -237,12 +254,17 @@ class Interpreter:
         elif isinstance(step, Send):
             before = self.links[self.device, step.peer]
             calls = memory.note(partial(self._do, at))
-            sent = step.peer, self.links[self.device, step.peer] - before
+            if self.lending:
+                sent = step.peer, self.links[self.device, step.peer] - before
+            else:
+                lend = memory.lend_again(self.work.buffers[step.src], step.regions)
         else:
             calls = memory.note(partial(self._do, at))
+            source = self.source if isinstance(step, Recv) and not self.lending else None
+        self.source = None
         event = self.timeline[-1] if len(self.timeline) > events else None
         assert event is None or isinstance(event, TraceEvent), "it was done anew"
-        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent)
+        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, source)
 
     def _do(self, at: DeviceStep) -> None:
         if self.watch is not None:
@@ -326,22 +348,24 @@ class Interpreter:
         return self._told(k, kind, step.node, start, nbytes)
 
     def _send(self, k: int, step: Send, start: float) -> None:
-        buffer, transport = self.work.buffers[step.src], self.transport
+        buffer = self.work.buffers[step.src]
         if self.lending is None:
             payload = self.memory.pack(buffer, step.regions)
         else:
             payload = self.memory.lend(buffer, step.regions, self.lending)
+        self._hand_over(step, payload, start)
+
+    def _hand_over(self, step: Send, payload: Any, start: float) -> None:
         self.links[self.device, step.peer] += int(payload.nbytes)
-        transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
+        self.transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
 
     def _recv(self, k: int, step: Recv, start: float) -> TraceEvent:
-        parcel, peer = self.transport.recv(step.tag, step.peer), step.peer
-        waited = perf_counter() - start
-        if self.stood_since is not None:  # until the cells came: then it waited for its turn
-            waited, self.stood_since = max(parcel.packed + parcel.seconds - self.stood_since, 0.0), None
+        (parcel, waited), peer = self._take_parcel(step, start), step.peer
         nbytes = int(parcel.cells.nbytes)
         arrived = self.backend.move(parcel.cells, peer, self.device)
         unpacking = perf_counter()
+        if self.noting is not None:
+            self.source = self.memory.find_source(arrived)
         self.memory.unpack(arrived, self.work.buffers[step.dst], step.regions)
         end, begin, packed = perf_counter(), self.begin, parcel.packed
         moving = packed + parcel.seconds
@@ -353,6 +377,14 @@ class Interpreter:
         return new(
             TraceEvent, (k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
         )
+
+    def _take_parcel(self, step: Recv, start: float) -> tuple[Parcel, float]:
+        """A parcel, and how long was waited for it."""
+        parcel = self.transport.recv(step.tag, step.peer)
+        if self.stood_since is None:
+            return parcel, perf_counter() - start
+        waited, self.stood_since = max(parcel.packed + parcel.seconds - self.stood_since, 0.0), None
+        return parcel, waited  # until the cells came: then it waited for its turn
 
     def _exchange(self, k: int, step: Collective, start: float) -> TraceEvent:
         """Do this device's share in a collective, of which all others do theirs; it counts what it sends."""

@@ -213,6 +213,9 @@ class Member:
             steps, mine.told = self.left.steps, self.left.told
             self.memory.take_settled()
             mine.rehearse(steps)
+        if mine.by_heart:
+            yield from self._go_by_heart(steps, is_there)
+            steps, sent = (), sum(mine.links.values())
         for at in steps:
             step = at.step
             board[0] = at.number
@@ -233,6 +236,7 @@ class Member:
         except StepFailed:
             board[0] = -1  # it may be of any step
             raise
+        mine.count_by_heart()
         mine.keep_noted()
         if stopover is not None:
             stopover.finish()
@@ -249,6 +253,29 @@ class Member:
         if mine.told:
             counts.told = self.told
         return counts, cells
+
+    def _go_by_heart(
+        self, steps: Sequence[DeviceStep], is_there: Callable[[Recv], bool] | None
+    ) -> Iterator[DeviceStep]:
+        """The steps of a run that are known by heart, and what comes between them."""
+        mine, board, known = self.interpreter, self.board, self.interpreter.by_heart
+        timeline, begin = mine.timeline, mine.begin
+        for at in steps:
+            board[0] = at.number
+            part = known.get(at.number)
+            if part is not None and part.lend is None and part.source is None:  # as in `do`, most of all
+                start = perf_counter()
+                for call in part.calls:
+                    call()
+                if part.event is not None:
+                    timeline.append((part.event, start - begin, perf_counter() - start))
+                continue
+            if is_there is not None and isinstance(at.step, Recv) and not is_there(at.step):
+                mine.stood_since = perf_counter()
+                yield at
+            mine.do(at)
+            if isinstance(at.step, Send):
+                board[1] = sum(mine.links.values())
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
         """Watch for cuts, and restore what was saved."""

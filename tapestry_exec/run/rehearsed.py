@@ -30,7 +30,11 @@ class Part(NamedTuple):
     flop: float
     copied_nbytes: int
     sent: tuple[int, int] | None
-    """The device that cells were handed to, and their bytes."""
+    """Of a `Send` in one loop: the device that cells were handed to, and their bytes."""
+    lend: Callable[[], Any] | None = None
+    """Of a `Send` where devices run side by side: behind the calls, what is handed over."""
+    source: Any = None
+    """Of a `Recv` there: where the cells lay that the calls copy."""
 
 
 class Line(NamedTuple):

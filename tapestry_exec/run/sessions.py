@@ -301,6 +301,7 @@ def interpret(
         record = run_in_threads(job, mine, inboxes) if job.is_threaded else loop.run(counts)
         finish(engine.synchronize)
     for one in mine:
+        one.count_by_heart()
         one.keep_noted()
     for each in stopovers:
         each.finish()

@@ -23,8 +23,8 @@ from tapestry_plan.steps import Alloc, Buffer, DeviceStep, Free, Send
 
 Settled = Sequence[tuple[int, Sequence[TraceEvent]]]
 """Events of steps that are only told, behind how many events of steps that are done; they begin at no time yet."""
-Noted = TraceEvent | tuple[TraceEvent, float, float]
-"""What is noted of a step that is done: its event, or one of an earlier run with when it began and what it took."""
+Noted = TraceEvent | tuple[TraceEvent, float, float] | tuple[TraceEvent, float, float, float, float, float]
+"""What is noted of a step that is done: its event, or one of an earlier run with the times that `set_time` takes."""
 
 
 class Left(Struct, frozen=True):

@@ -114,8 +114,6 @@ class Loop:
         except Exception as error:
             assert at is not None, "a step failed"
             raise name_step(self.job.prepared, at.number, error) from error
-        for one in self.interpreters:
-            one.count_by_heart()
         return Record.of((timeline, self.job.every.told))
 
     def _find_line(self) -> Line:
