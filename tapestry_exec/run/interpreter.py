@@ -22,7 +22,7 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
 from tapestry_exec.run.rehearsed import Part, Rehearsal, find_rehearsal
-from tapestry_exec.run.settled import Noted, Record, Settled, list_noted, pack_noted
+from tapestry_exec.run.settled import Noted, Record, Settled, Timed, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -100,7 +100,7 @@ class Counts(Struct):
     spilled: int
     flop: float
     peak_nbytes: int
-    timeline: list[Noted] | bytes
+    timeline: list[Noted] | Timed
     """Of the steps that were done; packed where they are told to another process, which unpacks them when asked."""
     told: Settled | bytes = ()
     """Events of the others."""
@@ -111,7 +111,7 @@ class Counts(Struct):
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
-        events = self.timeline if isinstance(self.timeline, bytes) else pack_noted(list_noted(self.timeline))
+        events = self.timeline if isinstance(self.timeline, Timed) else Timed.of(self.timeline)
         return Counts, (*plain, events, self.told if isinstance(self.told, bytes) else pack_noted(self.told))
 
 

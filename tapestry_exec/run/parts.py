@@ -25,7 +25,7 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transp
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import StepFailed
 from tapestry_exec.run.sessions import Deployed, finish
-from tapestry_exec.run.settled import Left, pack_noted
+from tapestry_exec.run.settled import Left, Timed, pack_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
@@ -128,6 +128,8 @@ class Member:
         """What it needs to do in runs behind the first one."""
         self.told = b""
         """What these only tell."""
+        self.events: bytes | None = None
+        """What they tell, when they are known by heart, but for the times."""
 
     @property
     def at(self) -> int:
@@ -250,6 +252,9 @@ class Member:
         self.backend.pause()
         assert sent == sum(mine.links.values()), "what was sent is on the board"
         counts = mine.count()
+        if mine.by_heart and not isinstance(counts.timeline, Timed):
+            counts.timeline = Timed.of(counts.timeline, self.events)
+            self.events = counts.timeline.events
         if mine.told:
             counts.told = self.told
         return counts, cells

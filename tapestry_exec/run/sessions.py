@@ -25,7 +25,7 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents, count_placed
 from tapestry_exec.run.results import Progress, RunResult, StepFailed, TransferMismatch, assemble_outputs
-from tapestry_exec.run.settled import Left, Record
+from tapestry_exec.run.settled import Left, Record, Timed, list_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.trace import on_devices
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
@@ -308,8 +308,8 @@ def interpret(
     seconds = perf_counter() - begin
     if engine.spans is not None:
         ((noted, _),) = record.noted
-        assert not isinstance(noted, bytes), "devices with queues are in this process"
-        record = Record.of((on_devices(noted, engine.times(begin), counts), ()))
+        assert not isinstance(noted, Timed), "devices with queues are in this process"
+        record = Record.of((on_devices(list_noted(noted), engine.times(begin), counts), ()))
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive

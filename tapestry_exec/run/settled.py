@@ -12,8 +12,11 @@ since others may read there when it is given back::
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from operator import attrgetter
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -82,6 +85,36 @@ def pack_noted(noted: Sequence[TraceEvent] | Settled) -> bytes:
     return msgspec.msgpack.encode(noted)
 
 
+class Timed(NamedTuple):
+    """Events of a program that is known by heart, for another process: with other times they are the same each time."""
+
+    events: bytes
+    """As `pack_noted` packs them."""
+    times: bytes
+    """Of each, in order, what `set_time` takes."""
+
+    @classmethod
+    def of(cls, noted: Iterable[Noted], events: bytes | None = None) -> Timed:
+        """Of what is noted, with the events as they were packed before."""
+        plain = [one if type(one) is tuple else _leave_times(cast(TraceEvent, one)) for one in noted]
+        if events is None:
+            events = pack_noted([one[0] for one in plain])
+        return cls(events, array("d", chain.from_iterable(one[1:] for one in plain)).tobytes())
+
+    def list_events(self) -> list[TraceEvent]:
+        """The events with their times."""
+        times = iter(array("d", self.times))
+        return [
+            set_time(event, *islice(times, len(_leave_times(event)) - 1)) for event in _EVENTS.decode(self.events)
+        ]
+
+
+def _leave_times(event: TraceEvent) -> Any:
+    """An event, and behind it the times that `set_time` takes."""
+    start, seconds, phases = event.start, event.seconds, event.phases
+    return (event, start, seconds, phases[0].seconds, phases[2].start, event.waited) if phases else (event, start, seconds)
+
+
 _EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
 _TOLD = msgspec.msgpack.Decoder(list[tuple[int, list[TraceEvent]]])
 
@@ -95,19 +128,19 @@ class Record(Struct, frozen=True):
         Of all devices together, or of each; packed where another process noted them.
     """
 
-    noted: tuple[tuple[Sequence[Noted] | bytes, Settled | bytes], ...] = ()
+    noted: tuple[tuple[Sequence[Noted] | Timed, Settled | bytes], ...] = ()
 
     @classmethod
-    def of(cls, *noted: tuple[Iterable[Noted] | bytes, Settled | bytes]) -> Record:
+    def of(cls, *noted: tuple[Iterable[Noted] | Timed, Settled | bytes]) -> Record:
         """Of events that more may come to."""
-        return cls(tuple((events if isinstance(events, bytes) else tuple(events), told) for events, told in noted))
+        return cls(tuple((events if isinstance(events, Timed) else tuple(events), told) for events, told in noted))
 
     def list_events(self) -> tuple[TraceEvent, ...]:
         """One for each step of the plan, in its order."""
         found = list[TraceEvent]()
         for events, told in self.noted:
             found += tell_settled(
-                _EVENTS.decode(events) if isinstance(events, bytes) else list_noted(events),
+                events.list_events() if isinstance(events, Timed) else list_noted(events),
                 _TOLD.decode(told) if isinstance(told, bytes) else told,
             )
         return tuple(sorted(found, key=attrgetter("step")))
