@@ -180,15 +180,17 @@ class Strips(Struct, frozen=True, eq=False):
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
         return cls(array, regions, copies.size, tuple(parts), only)
 
-    def fill(self, payload: Array) -> tuple[Callable[[], object], ...]:
-        """Write the cells into a payload; the calls that do so, for who fills the same memory in every run."""
-        calls = tuple(
+    def fill(self, payload: Array) -> None:
+        """Write the cells into a payload."""
+        for call in self.list_filling(payload):
+            call()
+
+    def list_filling(self, payload: Array) -> tuple[Callable[[], object], ...]:
+        """The calls that do so, for who fills the same memory in every run."""
+        return tuple(
             partial(setitem, np.ndarray(dims, kind, payload, at, strides), ..., view)
             for view, dims, kind, at, strides in self.parts
         )
-        for call in calls:
-            call()
-        return calls
 
     def list_runs(self, nbytes: int) -> list[memoryview]:
         """The memory of the cells in a payload's order, if it is in pieces of so many bytes and more; else none.

@@ -388,14 +388,14 @@ class NumpyDevice:
 
     def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        return self._find_strips(buffer, regions).gather()
+        return self.find_strips(buffer, regions).gather()
 
     def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Loan:
         """What another device in this process takes for a payload; some take it before this one goes on."""
         if not is_taken_at_once:
             loan: Loan = self.lend_again(buffer, regions)()
             return loan
-        strips = self._find_strips(buffer, regions)
+        strips = self.find_strips(buffer, regions)
         known = self._lasting.get(id(strips))
         if known is None or known.strips is not strips:
             if len(self._lasting) >= tuning.KEPT_LAUNCHES:
@@ -405,7 +405,7 @@ class NumpyDevice:
 
     def lend_again(self, buffer: Buffer, regions: Regions) -> Call:
         """What lends cells in later runs, when what was noted of `lend` is called: they lie where they lie now."""
-        strips = self._find_strips(buffer, regions)
+        strips = self.find_strips(buffer, regions)
 
         def lend() -> Loan:
             loan = Loan(strips, buffer, Lock())
@@ -414,7 +414,8 @@ class NumpyDevice:
 
         return lend
 
-    def _find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
+    def find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
+        """Where cells lie that are packed."""
         # In few calls: a small payload takes no longer than this.
         array = self._array(buffer) if buffer.id in self._fresh else self._arrays[buffer.id]
         if buffer.within is not None:
@@ -511,7 +512,7 @@ class NumpyDevice:
         where = self._span(output, target), output.strides, output.start, regions
         strips = copies.Strips.of(*where, copies.unpack_transfers)
         is_whole = output.part < 0 or monoid.is_plain
-        read = [self._find_strips(part, regions) for part in parts]
+        read = [self.find_strips(part, regions) for part in parts]
         self._call([partial(_merge_apart, monoid, attrs, read, strips, is_whole, fan_in)])
 
     def _merge_in_place(

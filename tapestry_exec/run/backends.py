@@ -156,6 +156,10 @@ class DeviceMemory(Protocol):
         """Have something done here; the calls that do the same again. Of a device whose attribute `notes` is true."""
         ...
 
+    def find_strips(self, buffer: Buffer, regions: Regions) -> Any:
+        """Of such a device where cells lie that it packs: the same object in every run."""
+        ...
+
     def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Any]:
         """Of such a device what lends the same cells in later runs, when the calls that were noted are done."""
         ...

@@ -194,6 +194,7 @@ class Interpreter:
         if part is not None:
             self._do_by_heart(at, part)
         elif self.noting is not None and self._is_same_again(at):
+            assert at.number not in self.noting, "a device does a part of a step once"
             self.noting[at.number] = self._note(at)
         else:
             self._do(at)
@@ -207,7 +208,9 @@ class Interpreter:
             return
         for call in part.calls:
             call()
-        if part.lend is not None:
+        if part.post is not None:
+            part.post(start)
+        elif part.lend is not None:
             assert isinstance(step, Send), "something is handed over"
             self._hand_over(step, part.lend(), start)
         elif part.event is not None:
@@ -223,11 +226,12 @@ class Interpreter:
 
     def count_by_heart(self) -> None:
         """Count what all steps count whose calls are known, when these were called."""
-        for part in self.by_heart.values():
-            self.flop += part.flop
-            self.memory.copied_nbytes += part.copied_nbytes
-            if part.sent is not None:
-                self.links[self.device, part.sent[0]] += part.sent[1]
+        if self.by_heart and self.rehearsal is not None:
+            totals = self.rehearsal.count()
+            self.flop += totals.flop
+            self.memory.copied_nbytes += totals.copied_nbytes
+            for peer, nbytes in totals.nbytes_by_peer.items():
+                self.links[self.device, peer] += nbytes
 
     def _is_same_again(self, at: DeviceStep) -> bool:
         """Whether a step calls the same in every run, on arrays of this process that lie where they lay."""
@@ -244,7 +248,8 @@ class Interpreter:
     def _note(self, at: DeviceStep) -> Part:
         """Do one step, and note what it calls."""
         step, memory, events = at.step, self.memory, len(self.timeline)
-        flop, copied, sent, lend, source = self.flop, memory.copied_nbytes, None, None, None
+        flop, copied = self.flop, memory.copied_nbytes
+        sent = lend = post = source = None
         if isinstance(step, Alloc | Free):
             self._do(at)
             buffer = self.work.buffers[step.buffer]
@@ -254,17 +259,25 @@ class Interpreter:
         elif isinstance(step, Send):
             before = self.links[self.device, step.peer]
             calls = memory.note(partial(self._do, at))
-            if self.lending:
-                sent = step.peer, self.links[self.device, step.peer] - before
-            else:
-                lend = memory.lend_again(self.work.buffers[step.src], step.regions)
+            sent = step.peer, self.links[self.device, step.peer] - before
+            if not self.lending:
+                lend, post = self._bind_send(step)
         else:
             calls = memory.note(partial(self._do, at))
             source = self.source if isinstance(step, Recv) and not self.lending else None
         self.source = None
         event = self.timeline[-1] if len(self.timeline) > events else None
         assert event is None or isinstance(event, TraceEvent), "it was done anew"
-        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, source)
+        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, post, source)
+
+    def _bind_send(self, step: Send) -> tuple[Callable[[], Any] | None, Callable[[float], None] | None]:
+        """What hands the same cells over in later runs: to a device of this process, or to another process."""
+        buffer = self.work.buffers[step.src]
+        bind: Callable[[int, int, Any], Callable[[float], None] | None] = getattr(
+            self.transport, "bind_send", lambda *_: None
+        )
+        post = bind(step.tag, step.peer, self.memory.find_strips(buffer, step.regions))
+        return (self.memory.lend_again(buffer, step.regions), None) if post is None else (None, post)
 
     def _do(self, at: DeviceStep) -> None:
         if self.watch is not None:

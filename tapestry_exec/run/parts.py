@@ -217,7 +217,7 @@ class Member:
             mine.rehearse(steps)
         if mine.by_heart:
             yield from self._go_by_heart(steps, is_there)
-            steps, sent = (), sum(mine.links.values())
+            steps = ()
         for at in steps:
             step = at.step
             board[0] = at.number
@@ -250,7 +250,7 @@ class Member:
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         self.backend.pause()
-        assert sent == sum(mine.links.values()), "what was sent is on the board"
+        assert int(board[1]) == sum(mine.links.values()), "what was sent is on the board"
         counts = mine.count()
         if mine.by_heart and not isinstance(counts.timeline, Timed):
             counts.timeline = Timed.of(counts.timeline, self.events)
@@ -264,23 +264,25 @@ class Member:
     ) -> Iterator[DeviceStep]:
         """The steps of a run that are known by heart, and what comes between them."""
         mine, board, known = self.interpreter, self.board, self.interpreter.by_heart
-        timeline, begin = mine.timeline, mine.begin
+        timeline, begin, sent = mine.timeline, mine.begin, 0
         for at in steps:
             board[0] = at.number
             part = known.get(at.number)
-            if part is not None and part.lend is None and part.source is None:  # as in `do`, most of all
+            if part is not None and part.lend is None and part.source is None:  # as in `do`, but at once
                 start = perf_counter()
                 for call in part.calls:
                     call()
-                if part.event is not None:
+                if part.post is not None:
+                    part.post(start)
+                elif part.event is not None:
                     timeline.append((part.event, start - begin, perf_counter() - start))
-                continue
-            if is_there is not None and isinstance(at.step, Recv) and not is_there(at.step):
-                mine.stood_since = perf_counter()
-                yield at
-            mine.do(at)
-            if isinstance(at.step, Send):
-                board[1] = sum(mine.links.values())
+            else:
+                if is_there is not None and isinstance(at.step, Recv) and not is_there(at.step):
+                    mine.stood_since = perf_counter()
+                    yield at
+                mine.do(at)
+            if part is not None and part.sent is not None:
+                board[1] = sent = sent + part.sent[1]
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
         """Watch for cuts, and restore what was saved."""

@@ -13,6 +13,7 @@ views. What comes from the host is looked at in every run, and so is what other 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,11 +31,32 @@ class Part(NamedTuple):
     flop: float
     copied_nbytes: int
     sent: tuple[int, int] | None
-    """Of a `Send` in one loop: the device that cells were handed to, and their bytes."""
+    """Of a `Send`: the device that cells were handed to, and their bytes."""
     lend: Callable[[], Any] | None = None
     """Of a `Send` where devices run side by side: behind the calls, what is handed over."""
+    post: Callable[[float], None] | None = None
+    """Of one to another process: behind the calls, what copies the cells there; it is given when the step began."""
     source: Any = None
     """Of a `Recv` there: where the cells lay that the calls copy."""
+
+
+class Totals(NamedTuple):
+    """What the known steps of a device count behind the run."""
+
+    flop: float
+    copied_nbytes: int
+    nbytes_by_peer: Mapping[int, int]
+    """Bytes that were sent, but for those that were counted as they were handed over."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Totals:
+        """Of all parts."""
+        flop, copied, sent = 0.0, 0, Counter[int]()
+        for part in parts:
+            flop, copied = flop + part.flop, copied + part.copied_nbytes
+            if part.sent is not None and part.lend is None:
+                sent[part.sent[0]] += part.sent[1]
+        return cls(flop, copied, sent)
 
 
 class Line(NamedTuple):
@@ -67,8 +89,15 @@ class Rehearsal:
         self.work, self.ops, self.steps, self.lending = work, ops, steps, lending
         self.parts: dict[int, Part] = {}
         """By the plan's number of each step that was noted; empty before."""
+        self.totals: Totals | None = None
         self.line: Line | None = None
         """Of all devices, where these are in one loop."""
+
+    def count(self) -> Totals:
+        """What all steps that are known count together."""
+        if self.totals is None:
+            self.totals = Totals.of(self.parts.values())
+        return self.totals
 
     def is_of(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> bool:
         """Whether it is of the same steps, which would be done in the same way."""
