@@ -159,6 +159,10 @@ class Strips(Struct, frozen=True, eq=False):
         Views of the array, each with how its cells lie in a payload: extents, item, offset and strides in bytes.
     only : array or None
         The view that fills a payload in the view's own order.
+    is_flat : bool
+        Whether that has one axis.
+    dtype : numpy.dtype
+        Of the array.
     """
 
     array: Array
@@ -166,6 +170,8 @@ class Strips(Struct, frozen=True, eq=False):
     size: int
     parts: tuple[tuple[Array, Ints, np.dtype[Any], int, Ints], ...]
     only: Array | None
+    is_flat: bool
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, array: Array, strides: Ints, start: Ints, regions: Sequence[Region], form: Form) -> Strips:
@@ -178,7 +184,8 @@ class Strips(Struct, frozen=True, eq=False):
             kind = item or array.dtype
             parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, places))
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
-        return cls(array, regions, copies.size, tuple(parts), only)
+        is_flat = only is not None and only.ndim == 1
+        return cls(array, regions, copies.size, tuple(parts), only, is_flat, array.dtype)
 
     def fill(self, payload: Array) -> None:
         """Write the cells into a payload."""
@@ -216,11 +223,13 @@ class Strips(Struct, frozen=True, eq=False):
 
     def gather(self) -> Array:
         """A payload of the cells, as `pack` makes it."""
-        only, dtype = self.only, self.array.dtype
+        only = self.only
         if only is not None:
-            cells = only.copy() if only.ndim == 1 else only.copy().reshape(-1)  # `flatten` loops over shorter runs
-            return cells if cells.dtype is dtype else cells.view(dtype)
-        payload = np.empty(self.size, dtype)
+            cells = only.copy()
+            if self.is_flat:
+                return cells.view(self.dtype)
+            return cells.reshape(-1).view(self.dtype)  # `flatten` loops over shorter runs
+        payload = np.empty(self.size, self.dtype)
         self.fill(payload)
         return payload
 

@@ -417,7 +417,8 @@ class NumpyDevice:
     def find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
         """Where cells lie that are packed."""
         # In few calls: a small payload takes no longer than this.
-        array = self._array(buffer) if buffer.id in self._fresh else self._arrays[buffer.id]
+        number = buffer.id
+        array = self._array(buffer) if number in self._fresh else self._arrays[number]
         if buffer.within is not None:
             array = self._span(buffer, array)
         known = self._packs.get((id(array), id(regions)))
