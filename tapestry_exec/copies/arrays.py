@@ -255,7 +255,6 @@ class Strips(Struct, frozen=True, eq=False):
             for view, dims, kind, at, strides in self.parts
         ]
 
-
     def _check(self, payload: Array) -> None:
         _check_dtypes("unpack", payload.dtype, self.array.dtype)
         if payload.size != self.size:

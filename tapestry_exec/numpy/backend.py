@@ -393,8 +393,7 @@ class NumpyDevice:
     def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Loan:
         """What another device in this process takes for a payload; some take it before this one goes on."""
         if not is_taken_at_once:
-            loan: Loan = self.lend_again(buffer, regions)()
-            return loan
+            return self.lend_again(buffer, regions)()
         strips = self.find_strips(buffer, regions)
         known = self._lasting.get(id(strips))
         if known is None or known.strips is not strips:
@@ -403,7 +402,7 @@ class NumpyDevice:
             known = self._lasting[id(strips)] = Loan(strips, buffer, None)
         return known
 
-    def lend_again(self, buffer: Buffer, regions: Regions) -> Call:
+    def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Loan]:
         """What lends cells in later runs, when what was noted of `lend` is called: they lie where they lie now."""
         strips = self.find_strips(buffer, regions)
 

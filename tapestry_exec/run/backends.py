@@ -7,7 +7,7 @@ table names modules, so that a backend and the libraries behind it are loaded wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, cast

@@ -202,7 +202,7 @@ class Member:
         DeviceStep
             The receipt at which it goes on when they are there.
         """
-        mine, board, done, sent = self.interpreter, self.board, 0, 0
+        mine, board, done = self.interpreter, self.board, 0
         mine.host = host
         board[0], board[1] = -1, 0
         self.memory.restart()
@@ -226,7 +226,7 @@ class Member:
                 yield at
             mine.do(at)
             if isinstance(step, Send | Collective):
-                board[1] = sent = sum(mine.links.values())
+                board[1] = sum(mine.links.values())
             if isinstance(step, Send):
                 continue
             done += 1

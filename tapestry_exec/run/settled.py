@@ -96,7 +96,9 @@ class Timed(NamedTuple):
     @classmethod
     def of(cls, noted: Iterable[Noted], events: bytes | None = None) -> Timed:
         """Of what is noted, with the events as they were packed before."""
-        plain = [one if type(one) is tuple else _leave_times(cast(TraceEvent, one)) for one in noted]
+        plain: list[tuple[Any, ...]] = [
+            one if type(one) is tuple else _leave_times(cast(TraceEvent, one)) for one in noted
+        ]
         if events is None:
             events = pack_noted([one[0] for one in plain])
         return cls(events, array("d", chain.from_iterable(one[1:] for one in plain)).tobytes())
@@ -104,15 +106,13 @@ class Timed(NamedTuple):
     def list_events(self) -> list[TraceEvent]:
         """The events with their times."""
         times = iter(array("d", self.times))
-        return [
-            set_time(event, *islice(times, len(_leave_times(event)) - 1)) for event in _EVENTS.decode(self.events)
-        ]
+        return [set_time(event, *islice(times, len(_leave_times(event)) - 1)) for event in _EVENTS.decode(self.events)]
 
 
-def _leave_times(event: TraceEvent) -> Any:
+def _leave_times(event: TraceEvent) -> tuple[Any, ...]:
     """An event, and behind it the times that `set_time` takes."""
-    start, seconds, phases = event.start, event.seconds, event.phases
-    return (event, start, seconds, phases[0].seconds, phases[2].start, event.waited) if phases else (event, start, seconds)
+    plain, phases = (event, event.start, event.seconds), event.phases
+    return (*plain, phases[0].seconds, phases[2].start, event.waited) if phases else plain
 
 
 _EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
