@@ -264,7 +264,7 @@ class Member:
     ) -> Iterator[DeviceStep]:
         """The steps of a run that are known by heart, and what comes between them."""
         mine, board, known = self.interpreter, self.board, self.interpreter.by_heart
-        timeline, begin, sent = mine.timeline, mine.begin, 0
+        timeline, begin, posted = mine.timeline, mine.begin, 0
         for at in steps:
             board[0] = at.number
             part = known.get(at.number)
@@ -272,17 +272,19 @@ class Member:
                 start = perf_counter()
                 for call in part.calls:
                     call()
-                if part.post is not None:
+                if part.post is not None and part.sent is not None:
                     part.post(start)
+                    posted += part.sent[1]
                 elif part.event is not None:
                     timeline.append((part.event, start - begin, perf_counter() - start))
+                    continue
             else:
                 if is_there is not None and isinstance(at.step, Recv) and not is_there(at.step):
                     mine.stood_since = perf_counter()
                     yield at
                 mine.do(at)
-            if part is not None and part.sent is not None:
-                board[1] = sent = sent + part.sent[1]
+            if isinstance(at.step, Send | Collective):
+                board[1] = posted + sum(mine.links.values())
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
         """Watch for cuts, and restore what was saved."""

@@ -96,9 +96,7 @@ class Timed(NamedTuple):
     @classmethod
     def of(cls, noted: Iterable[Noted], events: bytes | None = None) -> Timed:
         """Of what is noted, with the events as they were packed before."""
-        plain: list[tuple[Any, ...]] = [
-            one if type(one) is tuple else _leave_times(cast(TraceEvent, one)) for one in noted
-        ]
+        plain = [_leave_times(one) if isinstance(one, TraceEvent) else cast(tuple[Any, ...], one) for one in noted]
         if events is None:
             events = pack_noted([one[0] for one in plain])
         return cls(events, array("d", chain.from_iterable(one[1:] for one in plain)).tobytes())
