@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.rehearsed import Part, Rehearsal, find_rehearsal
+from tapestry_exec.run.rehearsed import Rehearsal, Rehearsed, find_rehearsal
 from tapestry_exec.run.settled import Noted, Record, Settled, Timed, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
@@ -168,9 +168,9 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[Noted] = []
         self.kept.clear()
-        self.by_heart: Mapping[int, Part] = {}
+        self.by_heart: Mapping[int, Rehearsed] = {}
         """Steps whose calls are known, by number."""
-        self.noting: dict[int, Part] | None = None
+        self.noting: dict[int, Rehearsed] | None = None
         """The same of a run in which they are noted."""
         self.watch, self.told, self.stood_since = None, (), None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
@@ -199,7 +199,7 @@ class Interpreter:
         else:
             self._do(at)
 
-    def _do_by_heart(self, at: DeviceStep, part: Part) -> None:
+    def _do_by_heart(self, at: DeviceStep, part: Rehearsed) -> None:
         """Do one step whose calls are known; what it counts is counted behind the run, but for what it sends."""
         start, step = perf_counter(), at.step
         if part.source is not None:
@@ -216,7 +216,7 @@ class Interpreter:
         elif part.event is not None:
             self.timeline.append((part.event, start - self.begin, perf_counter() - start))
 
-    def _recv_by_heart(self, step: Recv, part: Part, start: float) -> None:
+    def _recv_by_heart(self, step: Recv, part: Rehearsed, start: float) -> None:
         parcel, waited = self._take_parcel(step, start)
         unpacking = perf_counter()
         self.memory.unpack_again(parcel.cells, part.source, part.calls, self.work.buffers[step.dst], step.regions)
@@ -245,7 +245,7 @@ class Interpreter:
             case _:
                 return False
 
-    def _note(self, at: DeviceStep) -> Part:
+    def _note(self, at: DeviceStep) -> Rehearsed:
         """Do one step, and note what it calls."""
         step, memory, events = at.step, self.memory, len(self.timeline)
         flop, copied = self.flop, memory.copied_nbytes
@@ -268,7 +268,7 @@ class Interpreter:
         self.source = None
         event = self.timeline[-1] if len(self.timeline) > events else None
         assert event is None or isinstance(event, TraceEvent), "it was done anew"
-        return Part(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, post, source)
+        return Rehearsed(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, post, source)
 
     def _bind_send(self, step: Send) -> tuple[Callable[[], Any] | None, Callable[[float], None] | None]:
         """What hands the same cells over in later runs: to a device of this process, or to another process."""

@@ -22,7 +22,7 @@ from tapestry_plan.ir import Op
 from tapestry_plan.steps import DeviceStep
 
 
-class Part(NamedTuple):
+class Rehearsed(NamedTuple):
     """What one step calls, and what is counted of it."""
 
     calls: tuple[Callable[[], object], ...]
@@ -49,7 +49,7 @@ class Totals(NamedTuple):
     """Bytes that were sent, but for those that were counted as they were handed over."""
 
     @classmethod
-    def of(cls, parts: Iterable[Part]) -> Totals:
+    def of(cls, parts: Iterable[Rehearsed]) -> Totals:
         """Of all parts."""
         flop, copied, sent = 0.0, 0, Counter[int]()
         for part in parts:
@@ -59,14 +59,14 @@ class Totals(NamedTuple):
         return cls(flop, copied, sent)
 
 
-class Line(NamedTuple):
+class Score(NamedTuple):
     """The steps of all devices in one loop."""
 
     steps: list[tuple[DeviceStep, tuple[Callable[[], object], ...] | None, TraceEvent | None]]
     """Each with its calls and its event; without where it is looked up again. Those that call nothing are left out."""
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[DeviceStep, Part | None]]) -> Line:
+    def of(cls, parts: Iterable[tuple[DeviceStep, Rehearsed | None]]) -> Score:
         """Of steps with what is known of them."""
         found = [(at, None, None) if part is None else (at, part.calls, part.event) for at, part in parts]
         return cls([one for one in found if one[1] != () or one[2] is not None])
@@ -87,10 +87,10 @@ class Rehearsal:
 
     def __init__(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> None:
         self.work, self.ops, self.steps, self.lending = work, ops, steps, lending
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, Rehearsed] = {}
         """By the plan's number of each step that was noted; empty before."""
         self.totals: Totals | None = None
-        self.line: Line | None = None
+        self.score: Score | None = None
         """Of all devices, where these are in one loop."""
 
     def count(self) -> Totals:

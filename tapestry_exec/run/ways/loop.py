@@ -10,7 +10,7 @@ from time import perf_counter
 
 from tapestry_exec.run.backends import Backend
 from tapestry_exec.run.interpreter import Interpreter, Parcel
-from tapestry_exec.run.rehearsed import Line
+from tapestry_exec.run.rehearsed import Score
 from tapestry_exec.run.settled import Noted, Record
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_exec.run.ways.job import Job, name_step
@@ -101,7 +101,7 @@ class Loop:
         begin = self.interpreters[0].begin
         now = perf_counter()
         try:
-            for at, calls, event in self._find_line().steps:
+            for at, calls, event in self._find_score().steps:
                 if calls is None:
                     ways[at.device](at)
                     now = perf_counter()
@@ -116,14 +116,14 @@ class Loop:
             raise name_step(self.job.prepared, at.number, error) from error
         return Record.of((timeline, self.job.every.told))
 
-    def _find_line(self) -> Line:
+    def _find_score(self) -> Score:
         """All steps with their calls, one after the other, made when they are first done so."""
         first = self.interpreters[0].rehearsal
         assert first is not None, "it is known"
-        if first.line is None:
+        if first.score is None:
             parts = [one.by_heart for one in self.interpreters]
-            first.line = Line.of((at, parts[at.device].get(at.number)) for at in self.job.every.steps)
-        return first.line
+            first.score = Score.of((at, parts[at.device].get(at.number)) for at in self.job.every.steps)
+        return first.score
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:
