@@ -10,6 +10,7 @@ from functools import partial
 from operator import setitem
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,7 +282,10 @@ class NumpyDevice:
         return type(self) is NumpyDevice
 
     def note(self, do: Callable[[], object]) -> tuple[Call, ...]:
-        """Have something done here; the calls that do the same in later runs, as arrays lie where they lie then."""
+        """Have something done here; the calls that do the same in later runs, as arrays lie where they lie then.
+
+        They do not hold the device, which holds them: so it goes with the last one who needs it.
+        """
         self._noted = noted = list[Call]()
         try:
             do()
@@ -347,6 +351,8 @@ class NumpyDevice:
                 self._fresh[buffer.id] = tuple(tensor_shape)
         elif (host := buffer.within.buffer) in self._fresh:
             self._array(self._known[host][0])  # poisoned with its host
+        if self._noted is not None:
+            self._noted[:] = [partial(NumpyDevice.alloc, proxy(self), buffer, tensor_shape)]
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
@@ -356,6 +362,8 @@ class NumpyDevice:
         self._fresh.pop(buffer.id, None)
         if buffer.id not in self._untold:
             self._given_back[buffer.id] = buffer
+        if self._noted is not None:
+            self._noted.append(partial(NumpyDevice.free, proxy(self), buffer))
 
     def _array(self, buffer: Buffer) -> Array:
         array = self._arrays[buffer.id]
@@ -363,7 +371,7 @@ class NumpyDevice:
         if tensor_shape is not None:
             self._refresh(buffer, array, tensor_shape)
             if self._noted is not None:
-                self._noted.append(partial(self._array, buffer))
+                self._noted.append(partial(NumpyDevice._array, proxy(self), buffer))
         return array
 
     def _refresh(self, buffer: Buffer, array: Array, tensor_shape: Sequence[int]) -> None:
@@ -404,11 +412,11 @@ class NumpyDevice:
 
     def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Loan]:
         """What lends cells in later runs, when what was noted of `lend` is called: they lie where they lie now."""
-        strips = self.find_strips(buffer, regions)
+        strips, loans = self.find_strips(buffer, regions), self._loans
 
         def lend() -> Loan:
             loan = Loan(strips, buffer, Lock())
-            self._loans.setdefault(buffer.id, []).append(loan)
+            loans.setdefault(buffer.id, []).append(loan)
             return loan
 
         return lend
@@ -439,18 +447,25 @@ class NumpyDevice:
         array = self._span(buffer, self._target(buffer, regions))
         if isinstance(payload, Loan):
             pairs = self._pair(payload.buffer, payload.strips.array, buffer, array, regions)
-            kept = payload.take(partial(self._call, pairs.calls))
-            if kept is None:
-                return
-            payload = kept
+            kept = payload.take(partial(_call_each, pairs.calls))
+            if self._noted is not None:  # also where the cells were packed this time
+                self._noted += pairs.calls
+            if kept is not None:
+                self._find_unpacking(array, buffer, regions).scatter(kept)
+            return
+        strips = self._find_unpacking(array, buffer, regions)
+        if self._noted is None:
+            strips.scatter(payload)
+        else:
+            self._call(strips.list_scattering(payload))
+
+    def _find_unpacking(self, array: Array, buffer: Buffer, regions: Regions) -> copies.Strips:
+        """Where cells lie in the array of a buffer, from its first to its last cell, that payloads are written to."""
         known = self._unpacks.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
             known = _keep(self._unpacks, copies.Strips.of(*where, copies.unpack_transfers))
-        if self._noted is None:
-            known.scatter(payload)
-        else:
-            self._call(known.list_scattering(payload))
+        return known
 
     def find_source(self, payload: Array | Loan) -> Any:
         """What is the same object wherever a payload comes from the same place."""
@@ -543,7 +558,7 @@ class NumpyDevice:
         for buffer in known.buffers:
             if buffer.id in fresh:
                 self._array(buffer)
-        self._call(known.calls or [partial(self._list_and_call, known)])
+        self._call(known.calls or [partial(NumpyDevice._list_and_call, proxy(self), known)])
 
     def _list_and_call(self, known: Launched) -> None:
         """Call what computes a step's blocks, and keep the calls for the next run, unless these are many."""

@@ -250,13 +250,7 @@ class Interpreter:
         step, memory, events = at.step, self.memory, len(self.timeline)
         flop, copied = self.flop, memory.copied_nbytes
         sent = lend = post = source = None
-        if isinstance(step, Alloc | Free):
-            self._do(at)
-            buffer = self.work.buffers[step.buffer]
-            shape = self.work.shapes.get(buffer.tensor, buffer.shape)
-            take, give_back = partial(memory.alloc, buffer, shape), partial(memory.free, buffer)
-            calls: tuple[Callable[[], object], ...] = (take if isinstance(step, Alloc) else give_back,)
-        elif isinstance(step, Send):
+        if isinstance(step, Send):
             before = self.links[self.device, step.peer]
             calls = memory.note(partial(self._do, at))
             sent = step.peer, self.links[self.device, step.peer] - before

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Sequence
+from time import sleep
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -223,3 +226,43 @@ def test_events_keep_their_times_on_the_way_to_another_process() -> None:
 def test_in_one_loop_all_of_a_copy_is_its_unpacking() -> None:
     found = set_time(make_events()[1], 3.0, 0.5)
     assert found.phases == (Phase("pack", 1, 3.0, 0.0), Phase("move", 0, 3.0, 0.0), Phase("unpack", 0, 3.0, 0.5))
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["loop", "threads"])
+def test_devices_go_with_their_backend_without_a_search_for_cycles(threads: bool) -> None:
+    p, feeds = small_plan()
+    backend = Threads() if threads else SerialBackend()
+    for given in feeds:
+        run(p, given, backend=backend)
+    assert count_known(backend) > 0
+    devices = [ref(device) for devices in backend._closed for device in devices]
+    gc.disable()
+    try:
+        del backend
+        assert [device() for device in devices] == [None] * len(devices)
+    finally:
+        gc.enable()
+
+
+def test_cells_that_were_packed_as_a_run_was_noted_are_read_where_they_lie_in_later_ones() -> None:
+    """Their place is given back before the other device comes to take them, in every run."""
+
+    def wait(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if shard.range("i0")[0] > 0:
+            sleep(0.05)
+        np.multiply(inputs[0], 2, out=outputs[0])
+
+    slow = replace(BUILTIN_OPS["relu"], name="slow", block=wait)
+    g = Graph()
+    late = g.op(slow, g.input("z", (8, 6)), name="late")
+    made = ops.relu(ops.relu(g.input("x", (8, 6)), name="a").T, name="b")
+    for name in "cde":
+        made = ops.exp(made, name=name)
+    g.output(made, "y")
+    g.output(late, "late")
+    p = plan(g, Mesh(2), fix={name: {"i0": 2} for name in ("late", *"abcde")}, fuse=False, expand=False)
+    backend = Threads()
+    for turn in range(RUNS):
+        feeds = {name: 0.1 * np.random.default_rng(turn).random((8, 6), np.float32) for name in "xz"}
+        found = run(p, feeds, backend=backend, ops={"slow": slow})
+        assert_same(found, run(p, feeds, backend=SerialBackend(), ops={"slow": slow}))
