@@ -227,7 +227,7 @@ FACTS = {
     "tapestry_exec.cli.terminal": "BROKEN_PIPE",
     "tapestry_exec.cuda.cublas": "SINGLE DOUBLE TF32 LARGEST SUCCESS",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
-    "tapestry_exec.dask.member": "CALLER",
+    "tapestry_exec.dask.lines": "CALLER",
     "tapestry_exec.simulated.cublas": "DEFAULT DONE NOT_INITIALIZED INVALID_VALUE NOT_SUPPORTED",
 }
 """Numbers that nobody chooses, beside the code that they are of: of a format, an algorithm, a machine's words."""

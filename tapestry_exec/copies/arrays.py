@@ -7,9 +7,10 @@ strided assignments: no index arrays, except where a view renumbers cells across
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain
+from functools import lru_cache, partial
+from itertools import chain, product
 from math import prod
+from operator import setitem
 from types import EllipsisType
 from typing import Any, NamedTuple
 
@@ -126,26 +127,22 @@ class Pairs(Struct, frozen=True, eq=False):
     regions : sequence of Region
     size : int
         Cells in all.
-    views : tuple of (array, array)
-        Of the target, and of the source.
+    calls : tuple of callable
+        Each copies some of the cells, all together all of them.
     """
 
     source: Array
     target: Array
     regions: Sequence[Region]
     size: int
-    views: tuple[tuple[Array, Array], ...]
+    calls: tuple[Callable[[], object], ...]
 
     @classmethod
     def of(cls, source: Array, target: Array, regions: Sequence[Region], form: Form, *where: Any) -> Pairs:
         """The views by a function of `strided`, whose arguments `where` and the regions are."""
         copies = strided_copies(form, source.itemsize, *where, tuple(regions))
-        return cls(source, target, regions, copies.size, tuple(copies.list_views(source, target)))
-
-    def carry(self) -> None:
-        """Copy the cells."""
-        for mine, theirs in self.views:
-            mine[...] = theirs
+        calls = tuple(partial(setitem, mine, ..., theirs) for mine, theirs in copies.list_views(source, target))
+        return cls(source, target, regions, copies.size, calls)
 
 
 class Strips(Struct, frozen=True, eq=False):
@@ -162,6 +159,10 @@ class Strips(Struct, frozen=True, eq=False):
         Views of the array, each with how its cells lie in a payload: extents, item, offset and strides in bytes.
     only : array or None
         The view that fills a payload in the view's own order.
+    is_flat : bool
+        Whether that has one axis.
+    dtype : numpy.dtype
+        Of the array.
     """
 
     array: Array
@@ -169,6 +170,8 @@ class Strips(Struct, frozen=True, eq=False):
     size: int
     parts: tuple[tuple[Array, Ints, np.dtype[Any], int, Ints], ...]
     only: Array | None
+    is_flat: bool
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, array: Array, strides: Ints, start: Ints, regions: Sequence[Region], form: Form) -> Strips:
@@ -181,27 +184,52 @@ class Strips(Struct, frozen=True, eq=False):
             kind = item or array.dtype
             parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, places))
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
-        return cls(array, regions, copies.size, tuple(parts), only)
+        is_flat = only is not None and only.ndim == 1
+        return cls(array, regions, copies.size, tuple(parts), only, is_flat, array.dtype)
 
-    def fill(self, payload: Array) -> tuple[tuple[Array, Array], ...]:
-        """Write the cells into a payload; the views that were copied, each to the first from the second.
+    def fill(self, payload: Array) -> None:
+        """Write the cells into a payload."""
+        for call in self.list_filling(payload):
+            call()
 
-        Who fills the same memory in every run copies them again.
-        """
-        pairs = tuple(
-            (np.ndarray(dims, kind, payload, at, strides), view) for view, dims, kind, at, strides in self.parts
+    def list_filling(self, payload: Array) -> tuple[Callable[[], object], ...]:
+        """The calls that do so, for who fills the same memory in every run."""
+        return tuple(
+            partial(setitem, np.ndarray(dims, kind, payload, at, strides), ..., view)
+            for view, dims, kind, at, strides in self.parts
         )
-        for target, view in pairs:
-            target[...] = view
-        return pairs
+
+    def list_runs(self, nbytes: int) -> list[memoryview]:
+        """The memory of the cells in a payload's order, if it is in pieces of so many bytes and more; else none.
+
+        Who can write many pieces of memory at once need not pack them.
+        """
+        begin, memory = self.array.__array_interface__["data"][0], self.array.reshape(-1).view(np.uint8).data
+        found: list[memoryview] = []
+        for view, dims, kind, _, strides in sorted(self.parts, key=lambda part: part[3]):
+            if strides != tuple(n * kind.itemsize for n in row_major(dims)):
+                return []
+            inner, length = len(dims), kind.itemsize
+            while inner and (dims[inner - 1] == 1 or view.strides[inner - 1] == length):
+                inner -= 1
+                length *= dims[inner]
+            if length < nbytes:
+                return []
+            first = view.__array_interface__["data"][0] - begin
+            for at in product(*map(range, dims[:inner])):
+                start = first + sum(k * step for k, step in zip(at, view.strides, strict=False))
+                found.append(memory[start : start + length])
+        return found
 
     def gather(self) -> Array:
         """A payload of the cells, as `pack` makes it."""
-        only, dtype = self.only, self.array.dtype
+        only = self.only
         if only is not None:
-            cells = only.copy() if only.ndim == 1 else only.copy().reshape(-1)  # `flatten` loops over shorter runs
-            return cells if cells.dtype is dtype else cells.view(dtype)
-        payload = np.empty(self.size, dtype)
+            cells = only.copy()
+            if self.is_flat:
+                return cells.view(self.dtype)
+            return cells.reshape(-1).view(self.dtype)  # `flatten` loops over shorter runs
+        payload = np.empty(self.size, self.dtype)
         self.fill(payload)
         return payload
 
@@ -215,11 +243,22 @@ class Strips(Struct, frozen=True, eq=False):
         ValueError
             When it has another number of cells.
         """
+        self._check(payload)
+        for view, dims, kind, at, strides in self.parts:
+            view[...] = np.ndarray(dims, kind, payload, at, strides)
+
+    def list_scattering(self, payload: Array) -> list[Callable[[], object]]:
+        """The calls that do the same, also with what comes into the payload's memory later; errors as of `scatter`."""
+        self._check(payload)
+        return [
+            partial(setitem, view, ..., np.ndarray(dims, kind, payload, at, strides))
+            for view, dims, kind, at, strides in self.parts
+        ]
+
+    def _check(self, payload: Array) -> None:
         _check_dtypes("unpack", payload.dtype, self.array.dtype)
         if payload.size != self.size:
             raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {self.size}")
-        for view, dims, kind, at, strides in self.parts:
-            view[...] = np.ndarray(dims, kind, payload, at, strides)
 
 
 def _is_ordered(view: Array, dims: Ints, kind: np.dtype[Any], at: int, strides: Ints) -> bool:

@@ -9,6 +9,7 @@
 
     lines      connections of `distributed`, with its addresses and security: bytes as they are, nothing is pickled
     wires      sockets for parcels where workers speak plain TCP, begun with a proof of the generation's key
+    hearing    what the caller hears: his ends of wires, and lines
     member     the worker's side: the task of a device, and its transport
     backend    the caller's side: the cluster, generations, and what is compared before the first step
     leaving    outputs that stay on workers, and inputs that lie there

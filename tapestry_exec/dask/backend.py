@@ -13,15 +13,16 @@ from dataclasses import replace
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
+from tapestry_exec.dask.hearing import Heard, Hearing
 from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
-from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
-from tapestry_exec.dask.member import CALLER, be_device
+from tapestry_exec.dask.lines import CALLER, Line, Message, list_frames, pack_message
+from tapestry_exec.dask.member import be_device
 from tapestry_exec.dask.stream import TaskStream, count_bars, list_entries
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE, TASK, TELL_SECONDS
 from tapestry_exec.numpy import NumpyBackend
@@ -145,13 +146,6 @@ class DaskBackend(NumpyBackend):
         return DaskSession(what, self.client, self.generations)
 
 
-class Heard(NamedTuple):
-    """What the caller hears: of which device, and a message of it; None when its line has ended."""
-
-    device: int
-    message: Any
-
-
 class DaskSession:
     """The devices of a plan on workers, which begin again after a fault."""
 
@@ -219,7 +213,7 @@ class DaskSession:
 
     def _start(self) -> None:
         """Have all devices placed, and place what stays."""
-        self.heard: SimpleQueue[Heard] = SimpleQueue()
+        self.heard = Hearing()
         self.left: set[int] = set()
         """Devices whose lines have ended."""
         self.runs = 0
@@ -232,11 +226,14 @@ class DaskSession:
             self.stream = TaskStream(client)
             self._connect(client, self._submit(client))
             for device, setup in enumerate(self.setups):
-                self.lines[device].say("set_up", frames=[setup])
+                self._say(device, "set_up", frames=[setup])
             self.missing = [set(names) for (names,), _ in self._wait("ready")]
             if self.what.stays is not None:
                 for part in self.parts:
-                    self._feed(part, "place", part.stays.placing if part.stays else (), self.what.constants)
+                    theirs, cells = self._pack_feeds(
+                        part, part.stays.placing if part.stays else (), self.what.constants
+                    )
+                    self._say(part.device, "place", theirs, frames=cells)
                 compare_placed(self.what, [nbytes for (nbytes,), _ in self._wait("placed")])
         except BaseException:
             self._end()
@@ -332,11 +329,15 @@ class DaskSession:
             self._lose(None, f"devices cannot be reached: {type(error).__name__}: {error}")
         self.lines = {device: line for device, (line, _) in enumerate(reached)}
         self.tasks = [task for _, task in reached]
+        wires = {facts["device"]: facts["wire"] and tuple(facts["wire"]) for facts in every}
+        heard.connect(wires, self.key, self.patience)
         for part in self.parts:
             peers = {at.step.peer for at in part.program if isinstance(at.step, Send)}
             addresses = [(peer, every[peer]["address"], every[peer]["wire"]) for peer in sorted(peers)]
             senders = sorted({peer for peer, _ in part.list_receipts()})
-            self.lines[part.device].say("meet", addresses, senders, self.patience)
+            near = [facts for facts in every if facts["clock"] == every[part.device]["clock"]]
+            spins = len(near) <= every[part.device]["cores"]
+            self._say(part.device, "meet", addresses, senders, self.patience, spins)
         self._wait("met")
         self._align_clocks(every)
 
@@ -350,8 +351,8 @@ class DaskSession:
         others = [facts["device"] for facts in every if facts["clock"] != name_clock()]
         for _ in range(CLOCK_ROUNDS if others else 0):
             begin = perf_counter()
-            for line in self.lines.values():
-                line.say("tell_clock")
+            for device in self.lines:
+                self._say(device, "tell_clock")
             told = [theirs for (theirs,), _ in self._wait("told_clock")]
             took = perf_counter() - begin
             if took < best:
@@ -364,7 +365,9 @@ class DaskSession:
         lines, futures, self.lines, self.futures, self.is_on = self.lines, self.futures, {}, [], False
         for line in lines.values():
             line.say("end")
+        self.heard.end_wires()
         told = self._hear_ends({device for device in lines if self.workers[device] not in self.silent} - self.left)
+        self.heard.close()
         for line in lines.values():
             line.close()
         for future in futures:
@@ -413,6 +416,7 @@ class DaskSession:
                 future.result(timeout=max(stop - monotonic(), 0.1))
         for line in lines.values():
             line.close()
+        self.heard.close()
         self.cluster.close()
 
     # -- running ---------------------------------------------------------------------------------------
@@ -454,14 +458,17 @@ class DaskSession:
         from distributed.protocol.pickle import dumps
 
         sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
-        begin = perf_counter()
         if isinstance(self.cluster, ForeignCluster):  # nobody has a client of workers that end with this
             self.stream.ask()
+        pickled = b"" if start is None and not sources else dumps((start, sources))
+        fed = []
         for part in self.parts:
-            pickled = b"" if start is None and not sources else dumps((start, sources))
-            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
             known = self.what.prepared.list_known_cuts(part.device, self.what.stays is not None)
-            self._feed(part, "run", part.list_fed(given, start, known), feeds, *more)
+            fed.append(self._pack_feeds(part, part.list_fed(given, start, known), feeds))
+        begin = perf_counter()
+        for device, (theirs, frames) in enumerate(fed):  # which begin one right behind the other
+            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[device], pickled
+            self._say(device, "run", theirs, *more, frames=frames)
         answers = self._wait("done", progress)
         seconds = perf_counter() - begin
         counts: list[Counts] = [pickle.loads(frames[0]) for _, frames in answers]
@@ -496,10 +503,10 @@ class DaskSession:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]
         return [np.frombuffer(frame, dtype) for frame, dtype in zip(frames, dtypes, strict=True)]
 
-    def _feed(
-        self, part: DevicePart, word: str, steps: Sequence[DeviceStep], feeds: Mapping[str, Array], *more: Any
-    ) -> None:
-        """Tell a device something, with the cells that its steps place and that it does not read itself."""
+    def _pack_feeds(
+        self, part: DevicePart, steps: Sequence[DeviceStep], feeds: Mapping[str, Array]
+    ) -> tuple[list[str], list[Any]]:
+        """Of what steps of a device place: the names of what it reads itself, and the bytes of the cells of others."""
         there = self.lying[part.device] - self.missing[part.device]
         portable = {name for name, one in feeds.items() if isinstance(one, Source) and one.is_portable}
         theirs = [
@@ -514,7 +521,12 @@ class DaskSession:
             else self.what.prepared.backend.place(one, regions, name)
             for name, regions in placements
         ]
-        self.lines[part.device].say(word, theirs, *more, frames=list_frames(cells))
+        return theirs, list_frames(cells)
+
+    def _say(self, device: int, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+        """Tell a device something, by its wire if it has one."""
+        if not self.heard.say(device, Message(word, values, frames)):
+            self.lines[device].say(word, *values, frames=frames)
 
     # -- listening -------------------------------------------------------------------------------------
 

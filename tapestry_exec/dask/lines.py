@@ -11,6 +11,9 @@ import numpy as np
 
 from tapestry_exec.copies import Array
 
+CALLER = -1
+"""Who says hello in the place of a device."""
+
 
 class Message(NamedTuple):
     """What is said: a word, what `msgpack` can write, and bytes."""

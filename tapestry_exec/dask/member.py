@@ -25,7 +25,7 @@ from typing import Any
 
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.leaving import LeftOutput, keep_values
-from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
+from tapestry_exec.dask.lines import CALLER, Line, Message, list_frames, pack_message, read_frame, unpack_message
 from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS, PAUSE_SECONDS
 from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires, tell_unreached
 from tapestry_exec.numpy import NumpyBackend
@@ -35,6 +35,7 @@ from tapestry_exec.run import (
     Parcel,
     Regions,
     Source,
+    count_cores,
     find_versions,
     hold_constants,
     list_placements,
@@ -45,9 +46,6 @@ from tapestry_exec.run import (
 )
 from tapestry_plan.ir import Stored
 from tapestry_plan.steps import DeviceStep
-
-CALLER = -1
-"""Who says hello in the place of a device."""
 
 
 class FedBackend(NumpyBackend):
@@ -146,8 +144,7 @@ class Post:
         line.say("ended", self.runs, *map(int, self.board))
 
     def _hear_caller(self, message: Message | None) -> None:
-        if message is not None and message.word == "run":
-            self.runs, self.board[:] = self.runs + 1, (-1, 0)
+        self.told.put(message or Message("end"))
         if message is None or message.word == "end":
             self.is_over = True
             with self.arrived:
@@ -156,7 +153,8 @@ class Post:
                 self.wires.stop()
             if message is not None and self.caller is not None:
                 self.telling = asyncio.create_task(self._tell_end(self.caller))
-        self.told.put(message or Message("end"))
+        elif self.wires is not None:
+            self.wires.wake_up()
 
     def _hear(self, peer: int, message: Message | None) -> None:
         with self.arrived:
@@ -195,6 +193,31 @@ class Post:
     def do(self, coroutine: Any, seconds: float) -> Any:
         """Have the loop do something, and wait for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop.asyncio_loop).result(seconds)
+
+    def hear(self, seconds: float | None = None) -> Message | None:
+        """What the caller says next, by his line or his wire; None where it is not here after so many seconds."""
+        message = self._hear_next(seconds)
+        if message is not None and message.word == "run":
+            self.runs, self.board[:] = self.runs + 1, (-1, 0)
+        return message
+
+    def _hear_next(self, seconds: float | None) -> Message | None:
+        if self.wires is None:
+            with suppress(Empty):
+                return self.told.get(timeout=seconds)
+            return None
+        while self.told.empty():
+            word = self.wires.take_word()
+            if word is not None or not self.wires.wait(seconds):
+                return word
+        return self.told.get()
+
+    def say(self, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+        """Tell the caller something, by his wire where he has one."""
+        if self.wires is not None and CALLER in self.wires.out:
+            self.wires.say(Message(word, values, frames))
+        elif self.caller is not None:
+            self.caller.say(word, *values, frames=frames)
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Send a parcel; nothing is waited for."""
@@ -246,8 +269,9 @@ class DeviceTask:
         """What he says first; or the end, when he does not come, or has canceled the task."""
         stop = monotonic() + self.patience
         while self.is_wanted() and monotonic() < stop:
-            with suppress(Empty):
-                return self.post.told.get(timeout=min(LOOK_SECONDS, self.patience))
+            message = self.post.hear(min(LOOK_SECONDS, self.patience))
+            if message is not None:
+                return message
         return Message("end")
 
     def serve(self) -> None:
@@ -267,14 +291,13 @@ class DeviceTask:
             except Exception as error:
                 at = -1 if message.word in ("set_up", "meet") else self._at()
                 self._say("failed", at, frames=[pickle.dumps(make_portable(error))])
-            message = self.post.told.get()
+            message = self.post.hear() or Message("end")
 
     def _at(self) -> int:
         return -1 if self.member is None else self.member.at
 
     def _say(self, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
-        if self.post.caller is not None:
-            self.post.caller.say(word, *values, frames=frames)
+        self.post.say(word, *values, frames=frames)
 
     def _set_up(self, message: Message) -> None:
         part, stored, self.dtypes = pickle.loads(message.frames[0])
@@ -283,7 +306,8 @@ class DeviceTask:
         transport.receipts = part.list_receipts()
         self.post.sends = {number for number, _ in list_sends(part.program, part.work.buffers)}
         fed: Any = FedBackend
-        self.member = Member(part, fed(), transport, self.post.board)
+        near = None if self.post.wires is None else ()  # wires take what lies in an arena, lines what was packed
+        self.member = Member(part, fed(), transport, self.post.board, near)
         lying: list[Stored] = [one for one in stored if os.path.isfile(one.path.partition("#")[0])]
         self.read = hold_constants(lying, {})
         self._say("ready", sorted(one.name for one in stored if one.name not in self.read))
@@ -292,11 +316,11 @@ class DeviceTask:
         self._say("told_clock", perf_counter())
 
     def _meet(self, message: Message) -> None:
-        peers, senders, seconds = message.values
+        peers, senders, seconds, spins = message.values
         if self.post.wires is None:
             self.post.do(self.post.meet({peer: address for peer, address, _ in peers}, seconds), seconds)
         else:
-            self.post.wires.meet({peer: tuple(wire) for peer, _, wire in peers}, senders, seconds)
+            self.post.wires.meet({peer: tuple(wire) for peer, _, wire in peers}, senders, seconds, spins)
         self._say("met")
 
     def _place(self, message: Message) -> None:
@@ -322,9 +346,10 @@ class DeviceTask:
         fed = self._read_cells(self.part.list_fed(given, told, self.member.cuts), message)
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
         counts, cells = self.member.run(fed, given, begin, dict(errors), tell, told)
-        left = [] if told is None or told.written is None else list(told.written.targets.values())
-        keeping = keep_values(self.post.worker, [one for one in left if isinstance(one, LeftOutput)])
-        self.post.do(keeping, self.patience)
+        targets = [] if told is None or told.written is None else list(told.written.targets.values())
+        left = [one for one in targets if isinstance(one, LeftOutput)]
+        if left:  # to have the loop do something takes as long as a small run
+            self.post.do(keep_values(self.post.worker, left), self.patience)
         self.sources = {}
         began = time() - perf_counter() + begin + self.post.worker.scheduler_delay
         self._say("done", began, frames=[pickle.dumps(counts), *list_frames(cells)])
@@ -345,7 +370,16 @@ def be_device(device: int, key: str, topic: str, patience: float) -> None:
 
     try:
         facts = {"device": device, "address": address, "wire": post.wires and post.wires.address}
-        worker.log_event(topic, {**facts, "worker": worker.address, "clock": name_clock(), "versions": find_versions()})
+        worker.log_event(
+            topic,
+            {
+                **facts,
+                "worker": worker.address,
+                "clock": name_clock(),
+                "cores": count_cores(),
+                "versions": find_versions(),
+            },
+        )
         DeviceTask(post, patience, is_wanted, secede).serve()
     finally:
         post.do(post.shut(), patience)

@@ -22,6 +22,20 @@ CLOCK_ROUNDS = 8
 """How often devices of other machines are asked for their clocks' time; the quickest round counts."""
 HEAD_NBYTES = 32
 """In front of a parcel on a wire: its tag, its bytes, when it was packed and how long that took, of 8 bytes each."""
+ROOM_NBYTES = 1 << 16
+"""Of what comes through a wire so much is read at once, and sorted then; larger parcels are read where they stay."""
+PIECE_NBYTES = 1 << 12
+"""Cells that lie in pieces of so many bytes and more are sent from where they lie, others packed before."""
+SHELVED_NBYTES = 1 << 17
+"""The memory of a parcel of so many bytes and more is kept for the next one: the system gives such by the page."""
+ALIGNED_NBYTES = 64
+"""Cells in a message begin at a multiple of so many bytes."""
+MAX_BUFFERS = 512
+"""How many pieces of memory a call of the system sends at most; Linux takes 1,024."""
+WAKES_NBYTES = 4096
+"""So many times a thread may be woken before it looks why."""
+SPIN_SECONDS = 0.0005
+"""How long a device with a core of its own looks for parcels before it sleeps: to be woken takes a tenth of that."""
 NONCE_NBYTES = 32
 """Random bytes that either end of a wire gives, and bytes of the proof (SHA-256) that it knows the key."""
 END_SECONDS = 10.0

@@ -9,6 +9,7 @@
 
     backend       the rank's side of a run, and what is compared before the first step
     messages      the transport, and what all ranks tell each other
+    bells         how a rank that sleeps is woken by one of its machine that sends to it
     gpus          with ``MpiBackend(device="nccl")``: which GPU a rank has, and who watches it while NCCL is at work
     collectives   with ``MpiBackend(collectives=True)``: which of the plan's collectives are calls of MPI, and in what
                   order ranks begin them

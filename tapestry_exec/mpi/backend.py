@@ -197,10 +197,12 @@ class MpiSession:
     def _begin(self, told: Counter[str] | None) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
-        found = self.mail.exchange({**find_versions(), **more, "clock": name_clock()})
+        found = self.mail.exchange({**find_versions(), **more, "clock": name_clock(), "bell": self.mail.bell.address})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
-        self.mail.is_one_clock = len({facts.pop("clock", None) for facts in found}) == 1
+        clocks, bells = ([str(facts.pop(name, "")) for facts in found] for name in ("clock", "bell"))
+        self.mail.is_one_clock = len(set(clocks)) == 1
+        self.mail.bell.meet(self.part.device, bells, clocks)
         for name, facts in zip(ranks, found, strict=True):
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")

@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.collectives import HEAD, Calls
 from tapestry_exec.mpi.tuning import (
+    AT_ONCE_NBYTES,
+    BELL_SECONDS,
     FIRST_NAPS,
     HEAD_NBYTES,
+    LOOKS_AFTER_RING,
     LOOKS_FOR_FAILURE,
     MAX_NAPS,
     NAP_SECONDS,
+    SLEPT_SECONDS,
     WANTED_SECONDS,
     YIELD_SECONDS,
 )
@@ -52,7 +57,8 @@ class Mail:
         """By how many seconds at most that was earlier than on the rank that began last, where clocks do not tell."""
         self.is_one_clock = False
         """Whether all ranks read the same one."""
-        self.pace = Pace()
+        self.bell = Bell()
+        self.pace = Pace(self.bell)
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Any]] = []
@@ -82,9 +88,11 @@ class Mail:
         what = f"what device {peer} sends under tag {tag}"
         share = self.calls.find(tag, peer)
         if share is not None:
+            self.pace.is_brief = True
             self._wait(share.request.Test, True, f"{what} in {share.call}, of which any may be late")
             return share.read(peer, dtype, self.begin)
         room = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize]
+        self.pace.is_brief |= room.nbytes > AT_ONCE_NBYTES
         request = self.comm.Irecv([room, self.mpi.BYTE], peer, FIRST + tag)
         try:
             self._wait(request.Test, True, what)
@@ -113,7 +121,10 @@ class Mail:
         return self.begin
 
     def _meet(self) -> None:
-        barrier = self.comm.Ibarrier()
+        if self.bell.is_everywhere:
+            self.exchange(None)  # a barrier rings nobody
+            return
+        barrier, self.pace.is_brief = self.comm.Ibarrier(), True
         self._wait(barrier.Test, False, "all ranks to begin a run")
 
     def tell_failure(self) -> None:
@@ -142,12 +153,14 @@ class Mail:
 
     def wait_for(self, is_here: Callable[[], Any], what: str) -> None:
         """Wait until something holds, no longer than until another rank fails."""
+        self.pace.is_brief = True
         self._wait(is_here, True, what)
 
     def close(self) -> None:
         """Wait until what was sent is on its way, and give the communicators back."""
         self.finish()
         self.calls.close()
+        self.bell.close()
         self.comm.Free()
 
     def drain(self) -> None:
@@ -167,12 +180,16 @@ class Mail:
         self.taken.clear()
 
     def _post(self, room: Any, peer: int, tag: int) -> None:
-        self.sent.append((self.comm.Isend([room, self.mpi.BYTE], peer, tag), room))
+        request = self.comm.Isend([room, self.mpi.BYTE], peer, tag)
+        self.bell.ring(peer)
+        self.pace.is_brief |= len(room) > AT_ONCE_NBYTES
+        self.sent.append((request, room))
         if len(self.sent) > 64:
             self._forget_sent()
 
     def _forget_sent(self) -> int:
         self.sent = [one for one in self.sent if not one[0].Test()]
+        self.pace.is_brief = any(len(room) > AT_ONCE_NBYTES for _, room in self.sent)
         return len(self.sent)
 
     def _take(self, peer: int, tag: int, what: str) -> bytearray:
@@ -197,19 +214,30 @@ class Pace:
     """How the time between two looks passes: MPI has no wait that the system ends.
 
     Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
-    naps. Where a core is wanted by others, as by the rank that is waited for, such looks keep it from them; that shows
-    when a core that is offered comes back late. Then this rank sleeps between looks, and each time that this shows
-    again for four times as many.
+    naps, or 50 where its sender ends them by a bell. Where a core is wanted by others, as by the rank that is waited
+    for, such looks keep it from them; that shows when a core that is offered comes back late. Then this rank sleeps
+    between looks, and each time that this shows again for four times as many.
+
+    Parameters
+    ----------
+    bell : Bell, optional
+        What ends a nap, of which each is long then.
     """
 
-    def __init__(self) -> None:
-        self.naps, self.more = 0, FIRST_NAPS
+    def __init__(self, bell: Bell | None = None) -> None:
+        self.bell, self.naps, self.more = bell, 0, FIRST_NAPS
+        self.looks = 0
+        """How many follow one behind the other, as a bell was rung."""
+        self.is_brief = False
+        """Whether a large message is on its way, for which MPI wants to be asked often, or what nobody rings for."""
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
+        if self.looks:
+            self.looks -= 1
+            return
         if self.naps or waited > YIELD_SECONDS:
-            self.naps = max(self.naps - 1, 0)
-            sleep(NAP_SECONDS)
+            self.naps = max(self.naps - self._nap(), 0)
             return
         begin = perf_counter()
         os.sched_yield()
@@ -217,6 +245,16 @@ class Pace:
             self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
         else:
             self.more = max(self.more - 1, FIRST_NAPS)
+
+    def _nap(self) -> int:
+        """Sleep; for how many naps that counts."""
+        if self.bell is None or not self.bell.others:
+            sleep(NAP_SECONDS)
+            return 1
+        begin = perf_counter()
+        if self.bell.wait(NAP_SECONDS if self.is_brief else BELL_SECONDS):
+            self.looks = LOOKS_AFTER_RING
+        return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
 
 
 def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:

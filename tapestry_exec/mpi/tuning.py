@@ -13,6 +13,16 @@ MAX_NAPS = 4096
 """How often a rank sleeps then before it offers its core again, which costs milliseconds where it still is wanted."""
 NAP_SECONDS = 2e-5
 """How long it sleeps."""
+SLEPT_SECONDS = 1e-4
+"""How long that takes, as the system wakes it."""
+BELL_SECONDS = 1e-3
+"""How long at most where its bell is rung when a message comes."""
+LOOKS_AFTER_RING = 16
+"""How often it looks then, one behind the other: MPICH looks at a few of its senders at a time."""
+RING_NBYTES = 16
+"""A ring is one byte, of which nobody reads what it is."""
+AT_ONCE_NBYTES = 1 << 14
+"""A message of more may need both ends to go on: who waits then looks as if no bell were rung."""
 WATCH_SECONDS = 2e-3
 """How often the watch of a rank on a GPU looks whether a message is late, or another rank has failed."""
 LOOKS_FOR_FAILURE = 16

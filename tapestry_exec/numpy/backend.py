@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
+from operator import setitem
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
-from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room, count_cores
+from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Rehearsal, Writes, check_room, count_cores
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align, lies_in
@@ -243,11 +245,17 @@ class NumpyDevice:
         self._settled_nbytes = 0
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
+        self._fresh: dict[int, tuple[int, ...]] = {}
+        """Tensors' shapes by buffer, where nothing used the buffer yet."""
+        self._noted: list[Call] | None = None
+        """What a step that is noted has called so far."""
+        self.rehearsal: Rehearsal | None = None
         self.restart()
 
     def leave(self) -> None:
         """Give up all buffers."""
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
+            self.rehearsal = None
             for known in (
                 self._launches,
                 self._known,
@@ -269,6 +277,29 @@ class NumpyDevice:
     def forget_others(self) -> None:
         """Forget where cells lie in arenas of other devices, so that those that are gone can be given back."""
         self._pairs.clear()
+        self.rehearsal = None
+
+    @property
+    def notes(self) -> bool:
+        """Whether `note` tells all that a step does: a class of its own may do more."""
+        return type(self) is NumpyDevice
+
+    def note(self, do: Callable[[], object]) -> tuple[Call, ...]:
+        """Have something done here; the calls that do the same in later runs, as arrays lie where they lie then.
+
+        They do not hold the device, which holds them: so it goes with the last one who needs it.
+        """
+        self._noted = noted = list[Call]()
+        try:
+            do()
+        finally:
+            self._noted = None
+        return tuple(noted)
+
+    def _call(self, calls: Iterable[Call]) -> None:
+        _call_each(calls)
+        if self._noted is not None:
+            self._noted += calls
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
@@ -287,8 +318,7 @@ class NumpyDevice:
         self._loans.clear()
         self._tried |= self._given_back
         self._arrays: dict[int, Array] = dict(self._held)
-        self._fresh: dict[int, tuple[int, ...]] = {}
-        """Tensors' shapes by buffer, where nothing used the buffer yet."""
+        self._fresh.clear()
         self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
     def list_settled(self) -> Collection[int]:
@@ -322,28 +352,32 @@ class NumpyDevice:
         if buffer.within is None:
             if self._held_nbytes + known[3] > self.peak_nbytes:
                 self.peak_nbytes = self._held_nbytes + known[3]
-            if buffer.over is not None:
-                return  # another one's cells are there, which the step reads that writes here
-            # Poisoned just before the first use, unless that writes every cell.
-            if buffer.fill is not None or self._tried.get(buffer.id) is not buffer:
+            # Poisoned just before the first use, unless that writes every cell; but what lies over cells that are read.
+            is_tried = self._tried.get(buffer.id) is buffer or buffer.over is not None
+            if buffer.fill is not None or not is_tried:
                 self._fresh[buffer.id] = tuple(tensor_shape)
         elif (host := buffer.within.buffer) in self._fresh:
             self._array(self._known[host][0])  # poisoned with its host
+        if self._noted is not None:
+            self._noted[:] = [partial(NumpyDevice.alloc, proxy(self), buffer, tensor_shape)]
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
-        for loan in self._loans.pop(buffer.id, ()):
-            loan.keep()
+        self._keep_loans((buffer.id,))
         del self._arrays[buffer.id]
         self._fresh.pop(buffer.id, None)
         if buffer.id not in self._untold:
             self._given_back[buffer.id] = buffer
+        if self._noted is not None:
+            self._noted.append(partial(NumpyDevice.free, proxy(self), buffer))
 
     def _array(self, buffer: Buffer) -> Array:
         array = self._arrays[buffer.id]
         tensor_shape = self._fresh.pop(buffer.id, None)
         if tensor_shape is not None:
             self._refresh(buffer, array, tensor_shape)
+            if self._noted is not None:
+                self._noted.append(partial(NumpyDevice._array, proxy(self), buffer))
         return array
 
     def _refresh(self, buffer: Buffer, array: Array, tensor_shape: Sequence[int]) -> None:
@@ -363,20 +397,18 @@ class NumpyDevice:
     def _target(self, buffer: Buffer, regions: Regions) -> Array:
         """The array of a buffer whose cells in `regions` are about to be written."""
         if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
-            del self._fresh[buffer.id]
+            self._call([partial(self._fresh.pop, buffer.id, None)])
         return self._array(buffer)
 
     def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        return self._find_strips(buffer, regions).gather()
+        return self.find_strips(buffer, regions).gather()
 
     def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Loan:
         """What another device in this process takes for a payload; some take it before this one goes on."""
-        strips = self._find_strips(buffer, regions)
         if not is_taken_at_once:
-            loan = Loan(strips, buffer, Lock())
-            self._loans.setdefault(buffer.id, []).append(loan)
-            return loan
+            return self.lend_again(buffer, regions)()
+        strips = self.find_strips(buffer, regions)
         known = self._lasting.get(id(strips))
         if known is None or known.strips is not strips:
             if len(self._lasting) >= tuning.KEPT_LAUNCHES:
@@ -384,8 +416,24 @@ class NumpyDevice:
             known = self._lasting[id(strips)] = Loan(strips, buffer, None)
         return known
 
-    def _find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
-        array = self._span(buffer, self._array(buffer))
+    def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Loan]:
+        """What lends cells in later runs, when what was noted of `lend` is called: they lie where they lie now."""
+        strips, loans = self.find_strips(buffer, regions), self._loans
+
+        def lend() -> Loan:
+            loan = Loan(strips, buffer, Lock())
+            loans.setdefault(buffer.id, []).append(loan)
+            return loan
+
+        return lend
+
+    def find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
+        """Where cells lie that are packed."""
+        # In few calls: a small payload takes no longer than this.
+        number = buffer.id
+        array = self._array(buffer) if number in self._fresh else self._arrays[number]
+        if buffer.within is not None:
+            array = self._span(buffer, array)
         known = self._packs.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
@@ -404,15 +452,43 @@ class NumpyDevice:
         """Write a payload that `pack` made of the same regions, or what was lent of them."""
         array = self._span(buffer, self._target(buffer, regions))
         if isinstance(payload, Loan):
-            kept = payload.take(self._pair(payload.buffer, payload.strips.array, buffer, array, regions).carry)
-            if kept is None:
-                return
-            payload = kept
+            pairs = self._pair(payload.buffer, payload.strips.array, buffer, array, regions)
+            kept = payload.take(partial(_call_each, pairs.calls))
+            if self._noted is not None:  # also where the cells were packed this time
+                self._noted += pairs.calls
+            if kept is not None:
+                self._find_unpacking(array, buffer, regions).scatter(kept)
+            return
+        strips = self._find_unpacking(array, buffer, regions)
+        if self._noted is None:
+            strips.scatter(payload)
+        else:
+            self._call(strips.list_scattering(payload))
+
+    def _find_unpacking(self, array: Array, buffer: Buffer, regions: Regions) -> copies.Strips:
+        """Where cells lie in the array of a buffer, from its first to its last cell, that payloads are written to."""
         known = self._unpacks.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
             known = _keep(self._unpacks, copies.Strips.of(*where, copies.unpack_transfers))
-        known.scatter(payload)
+        return known
+
+    def find_source(self, payload: Array | Loan) -> Any:
+        """What is the same object wherever a payload comes from the same place."""
+        return payload.strips if isinstance(payload, Loan) else payload
+
+    def unpack_again(
+        self, payload: Array | Loan, source: Any, calls: Sequence[Call], buffer: Buffer, regions: Regions
+    ) -> None:
+        """Unpack a payload, by calls that were noted where it comes from the place that these copy from."""
+        if self.find_source(payload) is not source:
+            self.unpack(payload, buffer, regions)
+        elif isinstance(payload, Loan):
+            kept = payload.take(partial(_call_each, calls))
+            if kept is not None:
+                self.unpack(kept, buffer, regions)
+        else:
+            _call_each(calls)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device; nothing where they lie in place."""
@@ -420,7 +496,7 @@ class NumpyDevice:
             return
         source, target = self._span(src, self._array(src)), self._span(dst, self._target(dst, regions))
         pairs = self._pair(src, source, dst, target, regions)
-        pairs.carry()
+        self._call(pairs.calls)
         self.copied_nbytes += pairs.size * target.itemsize
 
     def _pair(self, src: Buffer, source: Array, dst: Buffer, target: Array, regions: Regions) -> copies.Pairs:
@@ -441,8 +517,10 @@ class NumpyDevice:
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
         for region in regions:
-            cells = copies.read_piece(piece, source, src.box, target, dst.start, region)
-            self.copied_nbytes += cells * target.itemsize
+            read = partial(copies.read_piece, piece, source, src.box, target, dst.start, region)
+            self.copied_nbytes += read() * target.itemsize
+            if self._noted is not None:
+                self._noted.append(read)
 
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
@@ -452,16 +530,11 @@ class NumpyDevice:
         if monoid.is_plain and (fan_in is None or len(parts) <= 2):
             self._merge_in_place(getattr(np, monoid.ufunc), parts, output, self._span(output, target), regions)
             return
-        states = [components_of(self.pack(part, regions)) for part in parts]
-        state = merge_states(monoid, np, states, fan_in)
-        if output.part < 0 or monoid.is_plain:
-            merged_cells = np.ascontiguousarray(monoid.unwrap(np, state, attrs), target.dtype)
-        else:
-            merged_cells = np.empty(state[0].shape, target.dtype)
-            for component, cells in zip(components_of(merged_cells), state, strict=True):
-                component[...] = cells
         where = self._span(output, target), output.strides, output.start, regions
-        copies.Strips.of(*where, copies.unpack_transfers).scatter(merged_cells)
+        strips = copies.Strips.of(*where, copies.unpack_transfers)
+        is_whole = output.part < 0 or monoid.is_plain
+        read = [self.find_strips(part, regions) for part in parts]
+        self._call([partial(_merge_apart, monoid, attrs, read, strips, is_whole, fan_in)])
 
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], output: Buffer, target: Array, regions: Regions
@@ -475,34 +548,41 @@ class NumpyDevice:
             self._merges[id(target), id(regions)] = known
         for mine, first, *others in known.cells:
             if not others:
-                mine[...] = first
+                self._call([partial(setitem, mine, ..., first)])
             for other in others:  # the first two straight into their place, which saves a pass over it
-                first = ufunc(first, other, out=mine)
+                self._call([partial(ufunc, first, other, out=mine)])
+                first = mine
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
         known = self._launches.get(id(inputs))
         if known is None or known.inputs is not inputs or known.outputs is not outputs or known.op is not op:
             known = self._launches[id(inputs)] = self._prepare(op, inputs, outputs, shard, workspace)
-        self._untold.update(known.untold)
-        for number in known.overtaken:
-            for loan in self._loans.pop(number, ()):
-                loan.keep()
+        if known.untold:
+            self._call([partial(self._untold.update, known.untold)])
+        if known.overtaken:
+            self._call([partial(NumpyDevice._keep_loans, proxy(self), known.overtaken)])
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
                 self._array(buffer)
-        if known.calls:
-            for call in known.calls:
-                call()
-            return
+        self._call(known.calls or [partial(NumpyDevice._list_and_call, proxy(self), known)])
+
+    def _keep_loans(self, numbers: Iterable[int]) -> None:
+        """Pack what was lent of some buffers, before others write there, unless it was taken."""
+        for number in numbers:
+            for loan in self._loans.pop(number, ()):
+                loan.keep()
+
+    def _list_and_call(self, known: Launched) -> None:
+        """Call what computes a step's blocks, and keep the calls for the next run, unless these are many."""
         calls = []
         for number, call in enumerate(self.list_calls(known)):
             call()
             if number <= tuning.KEPT_CALLS:
                 calls.append(call)
         if len(calls) <= tuning.KEPT_CALLS:
-            known.calls.extend(calls)  # none where one failed
+            known.calls[:] = calls  # none where one failed
 
     def list_calls(self, known: Launched) -> Iterable[Call]:
         """The calls that compute a step's blocks, each done before the next one is asked for."""
@@ -551,6 +631,11 @@ def _is_overtaken(known: Launched, k: int) -> bool:
     return item is not None and item[0].id in known.overtaken
 
 
+def _call_each(calls: Iterable[Call]) -> None:
+    for call in calls:
+        call()
+
+
 def _lay(buffer: Buffer, memory: NDArray[np.uint8]) -> tuple[Array, Array]:
     """The array of a buffer in an arena, and all that lies there from its first to its last cell."""
     dtype = np.dtype(buffer.dtype)
@@ -568,6 +653,26 @@ def _find_block(array: Array, buffer: Buffer, box: Box, piece: Piece | None) -> 
         return copies.block_of(array, buffer.start, box)
     strides, first = copies.lay_block(buffer, box, piece)
     return copies.strided_view(array, first, box.shape, strides)
+
+
+def _merge_apart(
+    monoid: Monoid,
+    attrs: Attrs,
+    parts: Sequence[copies.Strips],
+    output: copies.Strips,
+    is_whole: bool,
+    fan_in: int | None,
+) -> None:
+    """Merge partial results that are packed before, and unwrap the state, unless what is made is a part itself."""
+    state = merge_states(monoid, np, [components_of(part.gather()) for part in parts], fan_in)
+    dtype = output.array.dtype
+    if is_whole:
+        merged = np.ascontiguousarray(monoid.unwrap(np, state, attrs), dtype)
+    else:
+        merged = np.empty(state[0].shape, dtype)
+        for component, cells in zip(components_of(merged), state, strict=True):
+            component[...] = cells
+    output.scatter(merged)
 
 
 class Merging(NamedTuple):

@@ -148,8 +148,8 @@ class Slots:
         self, device: int, parcels: Mapping[tuple[int, int, int], tuple[int, SharedCells]], arrivals: Arrivals
     ) -> None:
         self.device, self.parcels, self.arrivals = device, parcels, arrivals
-        self.filled: dict[int, tuple[Any, Sequence[tuple[Array, Array]]]] = {}
-        """By a slot's number what was copied there last: the same cells of the same array in every run."""
+        self.views: dict[tuple[int, int], Array] = {}
+        """The cells of slots by peer and tag: the same arrays in every run."""
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Hand a parcel over; of another process' device into its slot."""
@@ -157,19 +157,25 @@ class Slots:
         if peer in self.arrivals.devices:
             self.arrivals.put(key, parcel)
             return
-        number, slot = self.parcels[key]
-        self._fill(number, slot, parcel.cells.hand_over())
-        seconds = perf_counter() - parcel.packed
-        HEAD.pack_into(self.arrivals.shared.room, slot.at - HEAD_NBYTES, parcel.packed, seconds)
-        self.arrivals.tell(peer, number)
+        post = self.bind_send(tag, peer, parcel.cells.hand_over())
+        assert post is not None, "the peer is elsewhere"
+        post(parcel.packed)
 
-    def _fill(self, number: int, slot: SharedCells, strips: Any) -> None:
-        strips_before, pairs = self.filled.get(number, (None, ()))
-        if strips_before is not strips:
-            self.filled[number] = strips, strips.fill(view_slot(self.arrivals.shared, slot))
-            return
-        for target, cells in pairs:
-            np.copyto(target, cells)
+    def bind_send(self, tag: int, peer: int, strips: Any) -> Callable[[float], None] | None:
+        """What copies cells into a slot and tells so, given when it began; None of a peer in this process."""
+        if peer in self.arrivals.devices:
+            return None
+        number, slot = self.parcels[self.device, peer, tag]
+        calls, tell = strips.list_filling(view_slot(self.arrivals.shared, slot)), self.arrivals.tell
+        put, room, at = HEAD.pack_into, self.arrivals.shared.room, slot.at - HEAD_NBYTES
+
+        def post(begin: float) -> None:
+            for call in calls:
+                call()
+            put(room, at, begin, perf_counter() - begin)
+            tell(peer, number)
+
+        return post
 
     def is_there(self, step: Recv) -> bool:
         """Whether a receipt need not wait."""
@@ -192,7 +198,10 @@ class Slots:
             return parcel
         _, slot = self.parcels[peer, self.device, tag]
         packed, seconds = HEAD.unpack_from(self.arrivals.shared.room, slot.at - HEAD_NBYTES)
-        return Parcel(view_slot(self.arrivals.shared, slot), packed, seconds)
+        cells = self.views.get((peer, tag))
+        if cells is None:
+            cells = self.views[peer, tag] = view_slot(self.arrivals.shared, slot)
+        return Parcel(cells, packed, seconds)
 
     def _key(self, tag: int, peer: int) -> ParcelKey:
         key = peer, self.device, tag

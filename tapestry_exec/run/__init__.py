@@ -6,7 +6,7 @@ From the ground up; each row stands on rows above it:
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
     checkpoints/folders             how what devices hold lies on a disk
     checkpoints/lost                where it lies for the devices that are left
-    settled                         places that runs of a deployment find where the first one did
+    settled  rehearsed              places that runs of a deployment find where the first one did; calls by heart
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
@@ -60,6 +60,7 @@ from tapestry_exec.run.parts import (
     make_portable,
 )
 from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.rehearsed import Rehearsal
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, count_cores, free_nbytes, free_nbytes_of_each

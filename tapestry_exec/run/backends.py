@@ -7,7 +7,7 @@ table names modules, so that a backend and the libraries behind it are loaded wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -150,6 +150,28 @@ class DeviceMemory(Protocol):
 
     def take_settled(self) -> None:
         """Have these in their places, in a run that does not call `alloc` for them."""
+        ...
+
+    def note(self, do: Callable[[], object]) -> tuple[Callable[[], object], ...]:
+        """Have something done here; the calls that do the same again. Of a device whose attribute `notes` is true."""
+        ...
+
+    def find_strips(self, buffer: Buffer, regions: Regions) -> Any:
+        """Of such a device where cells lie that it packs: the same object in every run."""
+        ...
+
+    def lend_again(self, buffer: Buffer, regions: Regions) -> Callable[[], Any]:
+        """Of such a device what lends the same cells in later runs, when the calls that were noted are done."""
+        ...
+
+    def find_source(self, payload: Any) -> Any:
+        """Of such a device what is the same object wherever a payload comes from the same place."""
+        ...
+
+    def unpack_again(
+        self, payload: Any, source: Any, calls: Sequence[Callable[[], object]], buffer: Buffer, regions: Regions
+    ) -> None:
+        """Unpack a payload, by calls that were noted where it comes from the place that these copy from."""
         ...
 
 

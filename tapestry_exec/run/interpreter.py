@@ -12,7 +12,8 @@ Whatever runs the devices, one after the other or side by side, has one of these
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +21,8 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.settled import Record, Settled, pack_noted
+from tapestry_exec.run.rehearsed import Rehearsal, Rehearsed, find_rehearsal
+from tapestry_exec.run.settled import Noted, Record, Settled, Timed, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -107,7 +109,7 @@ class Counts(Struct):
     spilled: int
     flop: float
     peak_nbytes: int
-    timeline: list[TraceEvent] | bytes
+    timeline: list[Noted] | Timed
     """Of the steps that were done; packed where they are told to another process, which unpacks them when asked."""
     told: Settled | bytes = ()
     """Events of the others."""
@@ -118,8 +120,8 @@ class Counts(Struct):
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
-        packed = (one if isinstance(one, bytes) else pack_noted(one) for one in (self.timeline, self.told))
-        return Counts, (*plain, *packed)
+        events = self.timeline if isinstance(self.timeline, Timed) else Timed.of(self.timeline)
+        return Counts, (*plain, events, self.told if isinstance(self.told, bytes) else pack_noted(self.told))
 
 
 class Interpreter:
@@ -162,6 +164,9 @@ class Interpreter:
         """Events of steps that are not done anew."""
         self.stood_since: float | None = None
         """Where devices take turns: when it came to the receipt at which it stands."""
+        self.rehearsal: Rehearsal | None = None
+        self.source: Any = None
+        """Of a receipt that is noted: where its cells lay."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -170,13 +175,114 @@ class Interpreter:
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = self.spilled = 0
         self.flop = 0.0
-        self.timeline: list[TraceEvent] = []
+        self.timeline: list[Noted] = []
         self.kept.clear()
+        self.by_heart: Mapping[int, Rehearsed] = {}
+        """Steps whose calls are known, by number."""
+        self.noting: dict[int, Rehearsed] | None = None
+        """The same of a run in which they are noted."""
         self.watch, self.told, self.stood_since = None, (), None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
+    def rehearse(self, steps: Sequence[DeviceStep]) -> None:
+        """Do steps by heart that are about to be done, note them, or find that they are done for the first time."""
+        self.rehearsal = known = find_rehearsal(self.memory, self.work, self.ops, steps, self.lending)
+        if known is not None and known.parts:
+            self.by_heart = known.parts
+        elif known is not None:
+            self.noting = {}
+
+    def keep_noted(self) -> None:
+        """Know by heart, from the next run on, what was noted in this one."""
+        if self.rehearsal is not None and self.noting is not None:
+            self.rehearsal.parts = self.noting
+
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
+        part = self.by_heart.get(at.number)
+        if part is not None:
+            self._do_by_heart(at, part)
+        elif self.noting is not None and self._is_same_again(at):
+            assert at.number not in self.noting, "a device does a part of a step once"
+            self.noting[at.number] = self._note(at)
+        else:
+            self._do(at)
+
+    def _do_by_heart(self, at: DeviceStep, part: Rehearsed) -> None:
+        """Do one step whose calls are known; what it counts is counted behind the run, but for what it sends."""
+        start, step = perf_counter(), at.step
+        if part.source is not None:
+            assert isinstance(step, Recv), "something comes"
+            self._recv_by_heart(step, part, start)
+            return
+        for call in part.calls:
+            call()
+        if part.post is not None:
+            part.post(start)
+        elif part.lend is not None:
+            assert isinstance(step, Send), "something is handed over"
+            self._hand_over(step, part.lend(), start)
+        elif part.event is not None:
+            self.timeline.append((part.event, start - self.begin, perf_counter() - start))
+
+    def _recv_by_heart(self, step: Recv, part: Rehearsed, start: float) -> None:
+        parcel, waited = self._take_parcel(step, start)
+        unpacking = perf_counter()
+        self.memory.unpack_again(parcel.cells, part.source, part.calls, self.work.buffers[step.dst], step.regions)
+        end, begin, packed, packing = perf_counter(), self.begin, parcel.packed, parcel.seconds
+        assert part.event is not None, "it is told of"
+        self.timeline.append((part.event, packed - begin, end - packed, packing, unpacking - begin, waited))
+
+    def count_by_heart(self) -> None:
+        """Count what all steps count whose calls are known, when these were called."""
+        if self.by_heart and self.rehearsal is not None:
+            totals = self.rehearsal.count()
+            self.flop += totals.flop
+            self.memory.copied_nbytes += totals.copied_nbytes
+            for peer, nbytes in totals.nbytes_by_peer.items():
+                self.links[self.device, peer] += nbytes
+
+    def _is_same_again(self, at: DeviceStep) -> bool:
+        """Whether a step calls the same in every run, on arrays of this process that lie where they lay."""
+        match at.step:
+            case Alloc() | Free() | Compute() | Reduce():
+                return True
+            case Copy():
+                return at.step.src != HOST or at.step.piece is not None
+            case Send() | Recv():
+                return self.lending is not None
+            case _:
+                return False
+
+    def _note(self, at: DeviceStep) -> Rehearsed:
+        """Do one step, and note what it calls."""
+        step, memory, events = at.step, self.memory, len(self.timeline)
+        flop, copied = self.flop, memory.copied_nbytes
+        sent = lend = post = source = None
+        if isinstance(step, Send):
+            before = self.links[self.device, step.peer]
+            calls = memory.note(partial(self._do, at))
+            sent = step.peer, self.links[self.device, step.peer] - before
+            if not self.lending:
+                lend, post = self._bind_send(step)
+        else:
+            calls = memory.note(partial(self._do, at))
+            source = self.source if isinstance(step, Recv) and not self.lending else None
+        self.source = None
+        event = self.timeline[-1] if len(self.timeline) > events else None
+        assert event is None or isinstance(event, TraceEvent), "it was done anew"
+        return Rehearsed(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, post, source)
+
+    def _bind_send(self, step: Send) -> tuple[Callable[[], Any] | None, Callable[[float], None] | None]:
+        """What hands the same cells over in later runs: to a device of this process, or to another process."""
+        buffer = self.work.buffers[step.src]
+        bind: Callable[[int, int, Any], Callable[[float], None] | None] = getattr(
+            self.transport, "bind_send", lambda *_: None
+        )
+        post = bind(step.tag, step.peer, self.memory.find_strips(buffer, step.regions))
+        return (self.memory.lend_again(buffer, step.regions), None) if post is None else (None, post)
+
+    def _do(self, at: DeviceStep) -> None:
         if self.watch is not None:
             self.watch(at)
         if self.absorbed and (told := self.absorbed.get(at.number)) is not None:
@@ -258,22 +364,24 @@ class Interpreter:
         return self._told(k, kind, step.node, start, nbytes)
 
     def _send(self, k: int, step: Send, start: float) -> None:
-        buffer, transport = self.work.buffers[step.src], self.transport
+        buffer = self.work.buffers[step.src]
         if self.lending is None:
             payload = self.memory.pack(buffer, step.regions)
         else:
             payload = self.memory.lend(buffer, step.regions, self.lending)
+        self._hand_over(step, payload, start)
+
+    def _hand_over(self, step: Send, payload: Any, start: float) -> None:
         self.links[self.device, step.peer] += int(payload.nbytes)
-        transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
+        self.transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
 
     def _recv(self, k: int, step: Recv, start: float) -> TraceEvent:
-        parcel, peer = self.transport.recv(step.tag, step.peer), step.peer
-        waited = perf_counter() - start
-        if self.stood_since is not None:  # until the cells came: then it waited for its turn
-            waited, self.stood_since = max(parcel.packed + parcel.seconds - self.stood_since, 0.0), None
+        (parcel, waited), peer = self._take_parcel(step, start), step.peer
         nbytes = int(parcel.cells.nbytes)
         arrived = self.backend.move(parcel.cells, peer, self.device)
         unpacking = perf_counter()
+        if self.noting is not None:
+            self.source = self.memory.find_source(arrived)
         self.memory.unpack(arrived, self.work.buffers[step.dst], step.regions)
         end, begin, packed = perf_counter(), self.begin, parcel.packed
         moving = packed + parcel.seconds
@@ -285,6 +393,14 @@ class Interpreter:
         return new(
             TraceEvent, (k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
         )
+
+    def _take_parcel(self, step: Recv, start: float) -> tuple[Parcel, float]:
+        """A parcel, and how long was waited for it."""
+        parcel = self.transport.recv(step.tag, step.peer)
+        if self.stood_since is None:
+            return parcel, perf_counter() - start
+        waited, self.stood_since = max(parcel.packed + parcel.seconds - self.stood_since, 0.0), None
+        return parcel, waited  # until the cells came: then it waited for its turn
 
     def _exchange(self, k: int, step: Collective, start: float) -> TraceEvent:
         """Do this device's share in a collective, of which all others do theirs; it counts what it sends."""

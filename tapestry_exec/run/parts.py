@@ -25,7 +25,7 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transp
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import StepFailed
 from tapestry_exec.run.sessions import Deployed, finish
-from tapestry_exec.run.settled import Left, pack_noted
+from tapestry_exec.run.settled import Left, Timed, pack_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
@@ -128,6 +128,8 @@ class Member:
         """What it needs to do in runs behind the first one."""
         self.told = b""
         """What these only tell."""
+        self.events: bytes | None = None
+        """What they tell, when they are known by heart, but for the times."""
 
     @property
     def at(self) -> int:
@@ -200,7 +202,7 @@ class Member:
         DeviceStep
             The receipt at which it goes on when they are there.
         """
-        mine, board, done, sent = self.interpreter, self.board, 0, 0
+        mine, board, done = self.interpreter, self.board, 0
         mine.host = host
         board[0], board[1] = -1, 0
         self.memory.restart()
@@ -212,6 +214,10 @@ class Member:
         if is_whole and self.left is not None and tell is None:
             steps, mine.told = self.left.steps, self.left.told
             self.memory.take_settled()
+            mine.rehearse(steps)
+        if mine.by_heart:
+            yield from self._go_by_heart(steps, is_there)
+            steps = ()
         for at in steps:
             step = at.step
             board[0] = at.number
@@ -220,7 +226,7 @@ class Member:
                 yield at
             mine.do(at)
             if isinstance(step, Send | Collective):
-                board[1] = sent = sum(mine.links.values())
+                board[1] = sum(mine.links.values())
             if isinstance(step, Send):
                 continue
             done += 1
@@ -232,6 +238,8 @@ class Member:
         except StepFailed:
             board[0] = -1  # it may be of any step
             raise
+        mine.count_by_heart()
+        mine.keep_noted()
         if stopover is not None:
             stopover.finish()
         if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
@@ -242,11 +250,41 @@ class Member:
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         self.backend.pause()
-        assert sent == sum(mine.links.values()), "what was sent is on the board"
+        assert int(board[1]) == sum(mine.links.values()), "what was sent is on the board"
         counts = mine.count()
+        if mine.by_heart and not isinstance(counts.timeline, Timed):
+            counts.timeline = Timed.of(counts.timeline, self.events)
+            self.events = counts.timeline.events
         if mine.told:
             counts.told = self.told
         return counts, cells
+
+    def _go_by_heart(
+        self, steps: Sequence[DeviceStep], is_there: Callable[[Recv], bool] | None
+    ) -> Iterator[DeviceStep]:
+        """The steps of a run that are known by heart, and what comes between them."""
+        mine, board, known = self.interpreter, self.board, self.interpreter.by_heart
+        timeline, begin, posted = mine.timeline, mine.begin, 0
+        for at in steps:
+            board[0] = at.number
+            part = known.get(at.number)
+            if part is not None and part.lend is None and part.source is None:  # as in `do`, but at once
+                start = perf_counter()
+                for call in part.calls:
+                    call()
+                if part.post is not None and part.sent is not None:
+                    part.post(start)
+                    posted += part.sent[1]
+                elif part.event is not None:
+                    timeline.append((part.event, start - begin, perf_counter() - start))
+                    continue
+            else:
+                if is_there is not None and isinstance(at.step, Recv) and not is_there(at.step):
+                    mine.stood_since = perf_counter()
+                    yield at
+                mine.do(at)
+            if isinstance(at.step, Send | Collective):
+                board[1] = posted + sum(mine.links.values())
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
         """Watch for cuts, and restore what was saved."""

@@ -25,7 +25,7 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents, count_placed
 from tapestry_exec.run.results import Progress, RunResult, StepFailed, TransferMismatch, assemble_outputs
-from tapestry_exec.run.settled import Left, Record
+from tapestry_exec.run.settled import Left, Record, Timed, list_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.trace import on_devices
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
@@ -295,16 +295,21 @@ def interpret(
     stopovers = [] if stop_over is None else [stop_over(one) for one in mine]
     for each in stopovers:
         each.restore()
+    if stop_over is None and job.progress is None:
+        _rehearse(job, mine)
     with one_blas_thread():
         record = run_in_threads(job, mine, inboxes) if job.is_threaded else loop.run(counts)
         finish(engine.synchronize)
+    for one in mine:
+        one.count_by_heart()
+        one.keep_noted()
     for each in stopovers:
         each.finish()
     seconds = perf_counter() - begin
     if engine.spans is not None:
         ((noted, _),) = record.noted
-        assert not isinstance(noted, bytes), "devices with queues are in this process"
-        record = Record.of((on_devices(noted, engine.times(begin), counts), ()))
+        assert not isinstance(noted, Timed), "devices with queues are in this process"
+        record = Record.of((on_devices(list_noted(noted), engine.times(begin), counts), ()))
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
@@ -320,6 +325,15 @@ def interpret(
         ]
     links = loop.links + sum((one.links for one in mine), Counter())
     return make_result(prepared.plan, cells, [one.count() for one in mine], seconds, links, written, record)
+
+
+def _rehearse(job: Job, mine: Sequence[Interpreter]) -> None:
+    """Have devices do by heart what all of them know, or note it."""
+    for one in mine:
+        one.rehearse(job.programs[one.device].steps if job.is_threaded else job.every.steps)
+    if len({(one.noting is None, bool(one.by_heart)) for one in mine}) > 1:
+        for one in mine:  # some have begun anew
+            one.by_heart, one.noting = {}, None
 
 
 def _wants_threads(prepared: PreparedPlan) -> bool:

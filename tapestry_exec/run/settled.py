@@ -12,14 +12,16 @@ since others may read there when it is given back::
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
 
-from tapestry_exec.run.trace import TraceEvent, new
+from tapestry_exec.run.trace import TraceEvent, new, set_time
 from tapestry_plan.steps import Alloc, DeviceStep, Free, Send
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 Settled = Sequence[tuple[int, Sequence[TraceEvent]]]
 """Events of steps that are only told, behind how many events of steps that are done; they begin at no time yet."""
+Noted = TraceEvent | tuple[TraceEvent, float, float] | tuple[TraceEvent, float, float, float, float, float]
+"""What is noted of a step that is done: its event, or one of an earlier run with the times that `set_time` takes."""
 
 
 class Left(Struct, frozen=True):
@@ -73,9 +77,42 @@ def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEve
     return found
 
 
+def list_noted(noted: Iterable[Noted]) -> list[TraceEvent]:
+    """The events of what is noted."""
+    return [one if isinstance(one, TraceEvent) else set_time(*one) for one in noted]
+
+
 def pack_noted(noted: Sequence[TraceEvent] | Settled) -> bytes:
     """Events, or those that are only told, for another process: pickled one by one they take ten times as long."""
     return msgspec.msgpack.encode(noted)
+
+
+class Timed(NamedTuple):
+    """Events of a program that is known by heart, for another process: with other times they are the same each time."""
+
+    events: bytes
+    """As `pack_noted` packs them."""
+    times: bytes
+    """Of each, in order, what `set_time` takes."""
+
+    @classmethod
+    def of(cls, noted: Iterable[Noted], events: bytes | None = None) -> Timed:
+        """Of what is noted, with the events as they were packed before."""
+        plain = [_leave_times(one) if isinstance(one, TraceEvent) else cast(tuple[Any, ...], one) for one in noted]
+        if events is None:
+            events = pack_noted([one[0] for one in plain])
+        return cls(events, array("d", chain.from_iterable(one[1:] for one in plain)).tobytes())
+
+    def list_events(self) -> list[TraceEvent]:
+        """The events with their times."""
+        times = iter(array("d", self.times))
+        return [set_time(event, *islice(times, len(_leave_times(event)) - 1)) for event in _EVENTS.decode(self.events)]
+
+
+def _leave_times(event: TraceEvent) -> tuple[Any, ...]:
+    """An event, and behind it the times that `set_time` takes."""
+    plain, phases = (event, event.start, event.seconds), event.phases
+    return (*plain, phases[0].seconds, phases[2].start, event.waited) if phases else plain
 
 
 _EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
@@ -87,23 +124,23 @@ class Record(Struct, frozen=True):
 
     Parameters
     ----------
-    noted : tuple of (sequence of TraceEvent, events that are only told)
+    noted : tuple of (sequence of events, events that are only told)
         Of all devices together, or of each; packed where another process noted them.
     """
 
-    noted: tuple[tuple[Sequence[TraceEvent] | bytes, Settled | bytes], ...] = ()
+    noted: tuple[tuple[Sequence[Noted] | Timed, Settled | bytes], ...] = ()
 
     @classmethod
-    def of(cls, *noted: tuple[Iterable[TraceEvent] | bytes, Settled | bytes]) -> Record:
+    def of(cls, *noted: tuple[Iterable[Noted] | Timed, Settled | bytes]) -> Record:
         """Of events that more may come to."""
-        return cls(tuple((events if isinstance(events, bytes) else tuple(events), told) for events, told in noted))
+        return cls(tuple((events if isinstance(events, Timed) else tuple(events), told) for events, told in noted))
 
     def list_events(self) -> tuple[TraceEvent, ...]:
         """One for each step of the plan, in its order."""
         found = list[TraceEvent]()
         for events, told in self.noted:
             found += tell_settled(
-                _EVENTS.decode(events) if isinstance(events, bytes) else events,
+                events.list_events() if isinstance(events, Timed) else list_noted(events),
                 _TOLD.decode(told) if isinstance(told, bytes) else told,
             )
         return tuple(sorted(found, key=attrgetter("step")))

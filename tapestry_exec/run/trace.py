@@ -79,6 +79,41 @@ new: Callable[[type[T], tuple[Any, ...]], T] = cast(Any, tuple.__new__)
 """A named tuple of all its fields, which nothing counts again: there is an event for each step."""
 
 
+def set_time(
+    event: TraceEvent,
+    start: float,
+    seconds: float,
+    packing: float = 0.0,
+    unpacking: float | None = None,
+    waited: float = 0.0,
+) -> TraceEvent:
+    """An event at another time.
+
+    Parameters
+    ----------
+    event : TraceEvent
+    start, seconds : float
+    packing, unpacking : float
+        Of a copy between two devices: what packing took, and when unpacking began; as it began where nothing is packed.
+    waited : float
+
+    Examples
+    --------
+    >>> set_time(TraceEvent(0, "compute", "relu", 0, 0.0, 0.1, 0), 2.0, 0.5)[4:6]
+    (2.0, 0.5)
+    """
+    phases = event.phases
+    if phases:
+        pack, move, unpack = phases
+        moving, came = start + packing, start if unpacking is None else unpacking
+        phases = (
+            new(Phase, (*pack[:2], start, packing)),
+            new(Phase, (*move[:2], moving, came - moving)),
+            new(Phase, (*unpack[:2], came, start + seconds - came)),
+        )
+    return new(TraceEvent, (*event[:4], start, seconds, event.nbytes, phases, waited))
+
+
 class Wait(NamedTuple):
     """A device that stood still until cells of another one were there.
 

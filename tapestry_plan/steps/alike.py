@@ -149,7 +149,7 @@ class _Classes:
         self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
         """What is held and read of each stored tensor: alike stages have the same object."""
         self.of_view: defaultdict[str, list[Blocks]] = defaultdict(list)
-        """What operands read, in their own coordinates: a block that one assembles may serve another."""
+        """What is read of each view, in its own coordinates: a block that one assembles may serve another."""
         self.in_parts: set[str] = set()
         """Tensors that are made in partial results, of which each device merges what it misses."""
         self.others: dict[int, Column] = {}
@@ -227,8 +227,8 @@ class _Classes:
             if source.direct:
                 self._add(source.stored[0], around)
             self._add_other(around.form)
-            self.of_view[name].append(around)
             if not source.direct:  # a buffer of its own is made, or its source's is read as it lies
+                self.of_view[name].append(around)
                 self._add_other(self.algebra.fact(("strided", k, *kind), partial(self._list_strided, node, k, layout)))
                 self._add_places(node, k, layout)
         op = self.graph.ops[node.op]

@@ -12,18 +12,23 @@ so that what is timed is the exchange and the work, not the way to the client. T
 
 Bytes of tapestry are counted by the senders and compared with the plan; those of dask.array are read from its workers'
 logs of transfers; those of Ray follow from the blocks that the program hands over. Sums are compared with NumPy's.
+At sizes of which memory does not hold an engine beside another, each runs alone, in a process of its own (`--large`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: each process computes on one thread
@@ -40,10 +45,13 @@ from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 
 from tapestry_exec import ProcessBackend, deploy  # noqa: E402
+from tapestry_exec.run import free_nbytes  # noqa: E402
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_engines.md")
 DEVICES, ROUNDS = 4, 5
+KEPT_FREE_NBYTES = 2 << 30
+"""Memory that is left to the system and to others: an engine that takes more is ended."""
 WAYS = ("tapestry, processes", "tapestry, Dask workers", "dask.array", "Ray actors")
 WEIGHTS = np.arange(1.0, 10.0).reshape(3, 3) / 45
 Run = Callable[[], tuple[float, int | None]]
@@ -55,8 +63,9 @@ class Case(NamedTuple):
 
     name: str
     size: int
-    planned: ShardPlan
-    want: float
+    make_plan: Callable[[], ShardPlan]
+    find_sum: Callable[[], float]
+    """What NumPy says that the result sums to."""
     in_dask: Callable[[], Any]
     in_ray: Callable[[Any], Run]
 
@@ -73,6 +82,26 @@ def smooth(padded: np.ndarray) -> np.ndarray:
         for j in range(3):
             out += np.multiply(padded[i : i + rows, j : j + columns], WEIGHTS[i, j], out=part)
     return out
+
+
+def sum_smoothed(n: int) -> float:
+    """By slabs of rows: at large sizes there is no room for all at once."""
+    x, total = make_array(n), 0.0
+    for begin in range(0, n, n // DEVICES):
+        end = begin + n // DEVICES
+        above, below = int(begin == 0), int(end == n)
+        slab = np.pad(x[begin - 1 + above : end + 1 - below], ((above, below), (1, 1)))
+        total += float(smooth(slab).sum())
+    return total
+
+
+def sum_negated(n: int) -> float:
+    return -float(make_array(n).sum())
+
+
+def sum_product(n: int) -> float:
+    """The sum of a product is that of columns' sums times rows' sums."""
+    return float(make_array(n).sum(0) @ make_array(n, 1).sum(1))
 
 
 def smooth_rows(block: np.ndarray) -> np.ndarray:
@@ -216,18 +245,16 @@ def product_in_ray(n: int, ray: Any) -> Run:
 # ---------------------------------------------------------------------------------------------------------- turns
 
 
-def list_cases(sizes: tuple[int, ...], product: tuple[int, ...]) -> Iterator[Case]:
+def list_cases(sizes: Sequence[int], product: Sequence[int]) -> Iterator[Case]:
     for n in sizes:
-        total = float(smooth(np.pad(make_array(n), 1)).sum())
-        p = plan_stencil(n)
         for name, both in (("stencil, depth 1 in both axes", True), ("stencil, depth 1 in rows", False)):
-            yield Case(name, n, p, total, partial(stencil_in_dask, n, both), partial(stencil_in_ray, n))
-        yield Case("rows to columns", n, plan_turn(n), float(-make_array(n).sum()), partial(turn_in_dask, n),
-                   partial(turn_in_ray, n))  # fmt: skip
+            engines = partial(stencil_in_dask, n, both), partial(stencil_in_ray, n)
+            yield Case(name, n, partial(plan_stencil, n), partial(sum_smoothed, n), *engines)
+        engines = partial(turn_in_dask, n), partial(turn_in_ray, n)
+        yield Case("rows to columns", n, partial(plan_turn, n), partial(sum_negated, n), *engines)
     for n in product:
-        # the sum of a product is that of columns' sums times rows' sums
-        total = float(make_array(n).sum(0) @ make_array(n, 1).sum(1))
-        yield Case("product, 2 × 2", n, plan_product(n), total, partial(product_in_dask, n), partial(product_in_ray, n))
+        engines = partial(product_in_dask, n), partial(product_in_ray, n)
+        yield Case("product, 2 × 2", n, partial(plan_product, n), partial(sum_product, n), *engines)
 
 
 def run_in_dask(client: Any, result: Any) -> tuple[float, int | None]:
@@ -242,54 +269,134 @@ def run_in_dask(client: Any, result: Any) -> tuple[float, int | None]:
 
 
 @contextmanager
-def run_each_way(case: Case, client: Any, ray: Any) -> Iterator[dict[str, Run]]:
+def begin_engine(way: str) -> Iterator[Any]:
+    """What a way needs that all its cases share: a client of Dask's, Ray, or nothing.
+
+    Raises
+    ------
+    ImportError
+    """
+    if way == "dask.array":
+        from distributed import Client, LocalCluster
+
+        options = {"n_workers": DEVICES, "threads_per_worker": 1, "dashboard_address": None}
+        with LocalCluster(**options) as local, Client(local) as client:
+            yield client
+    elif way == "Ray actors":
+        import ray
+
+        ray.init(num_cpus=DEVICES, include_dashboard=False, log_to_driver=False)
+        yield ray
+        ray.shutdown()
+    else:
+        yield None
+
+
+@contextmanager
+def prepare(case: Case, way: str, engine: Any) -> Iterator[Run]:
+    """How to run a case in one way, with its arrays where they are to lie."""
+    if engine is not None:
+        yield case.in_ray(engine) if way == "Ray actors" else partial(run_in_dask, engine, case.in_dask())
+        return
+    backend: Any = "dask" if "Dask" in way else ProcessBackend(processes=DEVICES)
+    planned = case.make_plan()
+    with deploy(planned, backend=backend) as placed:
+
+        def run() -> tuple[float, int | None]:
+            result = placed.run({})
+            assert result.nbytes_by_link == planned.nbytes_by_link, "the planned bytes"
+            return float(result.outputs["total"]), sum(result.nbytes_by_link.values())
+
+        yield run
+
+
+class Ran(NamedTuple):
+    """What an engine did in its rounds, or why it did not."""
+
+    seconds: list[float]
+    nbytes: list[int | None]
+    why: str = ""
+
+    def tell(self) -> str:
+        """A cell of the table."""
+        if self.why:
+            return self.why
+        least, middle, most = (1e3 * f(self.seconds) for f in (min, np.median, max))
+        few = sorted(set(self.nbytes), key=lambda one: one or -1)
+        nbytes = f"{few[0]:,}" if len(few) == 1 else f"{few[0]:,} to {few[-1]:,}"
+        return f"{least:.0f}, {middle:.0f}, {most:.0f} ms; {nbytes} B"
+
+
+def check_sum(case: Case, way: str, total: float, want: float) -> None:
+    assert abs(total - want) <= 1e-9 * case.size**2, f"{way}: {total}, which NumPy says is {want}"
+
+
+def run_in_turns(case: Case, engines: Mapping[str, Any], rounds: int) -> dict[str, Ran]:
+    """All engines side by side, one after the other in each round."""
+    want = case.find_sum()
     with ExitStack() as stack:
-
-        def deployed(backend: Any) -> Run:
-            placed = stack.enter_context(deploy(case.planned, backend=backend))
-
-            def run() -> tuple[float, int | None]:
-                result = placed.run({})
-                assert result.nbytes_by_link == case.planned.nbytes_by_link, "the planned bytes"
-                return float(result.outputs["total"]), sum(result.nbytes_by_link.values())
-
-            return run
-
-        ways = [deployed(ProcessBackend(processes=DEVICES)), deployed("dask")]
-        ways.append(partial(run_in_dask, client, case.in_dask()))
-        if ray is not None:
-            ways.append(case.in_ray(ray))
-        yield dict(zip(WAYS, ways, strict=False))
-
-
-def measure(case: Case, client: Any, ray: Any, rounds: int) -> tuple[str, list[str]]:
-    """A row of the table, and where tapestry takes longer than another engine."""
-    with run_each_way(case, client, ray) as ways:
-        counted: dict[str, list[int]] = {way: [] for way in ways}
+        ways = {way: stack.enter_context(prepare(case, way, engine)) for way, engine in engines.items()}
+        counted: dict[str, list[int | None]] = {way: [] for way in ways}
 
         def call(way: str) -> None:
             total, nbytes = ways[way]()
-            assert abs(total - case.want) <= 1e-9 * case.size**2, f"{way}: {total}, which NumPy says is {case.want}"
-            counted[way].append(-1 if nbytes is None else nbytes)
+            check_sum(case, way, total, want)
+            counted[way].append(nbytes)
 
         for way in ways:
             call(way)  # what is built on first use is built
-        free = free_processors()
-        seconds = alternated([partial(call, way) for way in ways], rounds) * 1e3
-    cells = []
-    for k, (way, found) in enumerate(counted.items()):
-        least, middle, most = seconds[:, k].min(), np.median(seconds[:, k]), seconds[:, k].max()
-        few = sorted(set(found[-rounds:]))
-        nbytes = f"{few[0]:,}" if len(few) == 1 else f"{few[0]:,} to {few[-1]:,}"
-        cells.append(f"{least:.0f}, {middle:.0f}, {most:.0f} ms; {nbytes} B")
-        print(case.name, case.size, way, cells[-1], flush=True)
-    cells += ["not installed"] * (len(WAYS) - len(cells))
-    middles = np.median(seconds, axis=0)
+        seconds = alternated([partial(call, way) for way in ways], rounds)
+    return {way: Ran(seconds[:, k].tolist(), counted[way][-rounds:]) for k, way in enumerate(ways)}
+
+
+def run_alone(case: Case, way: str, rounds: int, want: float) -> Ran:
+    """One engine in a process of its own, with nothing beside it; ended by this one before memory runs out."""
+    command = [sys.executable, str(HERE), "--alone", way, case.name, str(case.size), "--rounds", str(rounds)]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    before, is_short = free_nbytes() or 0, False
+    try:
+        while program.poll() is None and not is_short:
+            is_short = (free_nbytes() or 0) < KEPT_FREE_NBYTES
+            sleep(0.05)
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+    told, errors = program.communicate()
+    if is_short:
+        return Ran([], [], f"not run: it takes more than the {before / 1e9:.1f} GB of memory that were free")
+    if program.returncode:
+        last = errors.decode().strip().splitlines()[-1:] or [f"exit status {program.returncode}"]
+        return Ran([], [], "not installed" if "ModuleNotFoundError" in last[0] else f"not run: {last[0]}")
+    seconds, counted, totals = json.loads(told.splitlines()[-1])
+    for total in totals:
+        check_sum(case, way, total, want)
+    return Ran(seconds, counted)
+
+
+def be_alone(way: str, name: str, size: int, rounds: int) -> None:
+    """What the process of one engine does."""
+    (case,) = (one for one in list_cases([size], [size]) if one.name == name)
+    with begin_engine(way) as engine, prepare(case, way, engine) as run:
+        run()
+        seconds, found = [], []
+        for _ in range(rounds):
+            begin = perf_counter()
+            found.append(run())
+            seconds.append(perf_counter() - begin)
+    totals, counted = zip(*found, strict=True)
+    print(json.dumps((seconds, counted, totals)))
+
+
+def tell_row(case: Case, found: Mapping[str, Ran], free: float) -> tuple[str, list[str]]:
+    """A row of the table, and where tapestry takes longer than another engine."""
+    cells = [found[way].tell() if way in found else "not installed" for way in WAYS]
+    print(case.name, case.size, *cells, sep="\n  ", flush=True)
+    middles = {way: float(np.median(one.seconds)) for way, one in found.items() if one.seconds}
     slower = [
-        f"{WAYS[ours]} {middles[ours] / middles[k]:.2f} of {WAYS[k]} ({case.name}, N = {case.size:,})"
-        for ours in range(2)
-        for k in range(2, len(middles))
-        if middles[ours] > middles[k]
+        f"{ours} {middles[ours] / middles[theirs]:.2f} of {theirs} ({case.name}, N = {case.size:,})"
+        for ours in WAYS[:2]
+        for theirs in WAYS[2:]
+        if ours in middles and theirs in middles and middles[ours] > middles[theirs]
     ]
     return f"| {case.name}, N = {case.size:,} | {' | '.join(cells)} | {free:.1f} |", slower
 
@@ -300,20 +407,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--sizes", type=int, nargs="*", default=[2048, 8192])
     parser.add_argument("--product", type=int, nargs="*", default=[2048, 4096])
+    parser.add_argument("--large", type=int, nargs="*", default=[16384], help="sizes at which each engine is alone")
+    parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    from distributed import Client, LocalCluster
-
-    ray = None
-    with suppress(ImportError):
-        import ray
-
-        ray.init(num_cpus=DEVICES, include_dashboard=False, log_to_driver=False)
-    with (
-        LocalCluster(n_workers=DEVICES, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
-        cases = list_cases(tuple(args.sizes), tuple(args.product))
-        measured = [measure(case, client, ray, args.rounds) for case in cases]
+    if args.alone:
+        way, name, size = args.alone
+        be_alone(way, name, int(size), args.rounds)
+        return
+    measured = []
+    with ExitStack() as stack:
+        engines = {}
+        for way in WAYS:
+            with suppress(ImportError):
+                engines[way] = stack.enter_context(begin_engine(way))
+        for case in list_cases(args.sizes, args.product):
+            free = free_processors()
+            measured.append(tell_row(case, run_in_turns(case, engines, args.rounds), free))
+    for case in list_cases(args.large, ()):
+        want, free = case.find_sum(), free_processors()
+        measured.append(tell_row(case, {way: run_alone(case, way, args.rounds, want) for way in WAYS}, free))
     rows, slower = [row for row, _ in measured], [one for _, each in measured for one in each]
     head = [
         "# The same work in other engines",
@@ -322,6 +434,8 @@ def main() -> None:
         f"arrays of float64 that lie there already; {args.rounds} rounds in turns: least, median and most milliseconds",
         "until the sum of the result is there, and the bytes between processes (least and most, where they",
         f"differ; 24 B of tapestry's are partial sums); processors that others left free, of {os.cpu_count()}.",
+        f"From N = {min(args.large, default=0):,} on memory is not enough for all engines: they run one after another,",
+        "each in a process of its own with nothing beside it.",
         "",
         f"| work | {' | '.join(WAYS)} | free |",
         f"|---|{'---|' * len(WAYS)}---|",

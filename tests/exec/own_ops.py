@@ -191,8 +191,8 @@ def die_sending_wires(wires: Any) -> None:
             self.wire = wire
 
         def sendmsg(self, buffers: Sequence[Any]) -> int:
-            head, cells = buffers
-            self.wire.sendmsg([head, cells[: len(cells) // 2]])
+            whole, head = b"".join(buffers), wires.HEAD.size
+            self.wire.sendmsg([whole[: head + (len(whole) - head) // 2]])
             return int(die())
 
     def doomed(self: Any, tag: int, peer: int, parcel: Any) -> None:
@@ -207,7 +207,7 @@ def die_receiving_wires(wires: Any) -> None:
     recv = wires.Wires.recv
 
     class Head:
-        pack, unpack = wires.HEAD.pack, staticmethod(die)
+        pack, pack_into, unpack_from = wires.HEAD.pack, wires.HEAD.pack_into, staticmethod(die)
 
     class Receipts:
         __getitem__ = die

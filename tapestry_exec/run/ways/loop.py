@@ -10,7 +10,8 @@ from time import perf_counter
 
 from tapestry_exec.run.backends import Backend
 from tapestry_exec.run.interpreter import Interpreter, Parcel
-from tapestry_exec.run.settled import Record
+from tapestry_exec.run.rehearsed import Score
+from tapestry_exec.run.settled import Noted, Record
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_exec.run.ways.job import Job, name_step
 from tapestry_plan.steps import Collective, DeviceStep, GroupedStep, Reduce
@@ -79,7 +80,9 @@ class Loop:
 
     def _run_at_once(self) -> Record:
         """Do all steps where nothing is asked or told between two."""
-        ways, timeline, at = [one.do for one in self.interpreters], list[TraceEvent](), None
+        if self.interpreters[0].by_heart:
+            return self._run_by_heart()
+        ways, timeline, at = [one.do for one in self.interpreters], list[Noted](), None
         for one in self.interpreters:
             one.timeline = timeline  # of all devices
         try:
@@ -90,10 +93,44 @@ class Loop:
             raise name_step(self.job.prepared, at.number, error) from error
         return Record.of((timeline, self.job.every.told))
 
+    def _run_by_heart(self) -> Record:
+        """The same where calls of steps are known: devices count at once what these steps count."""
+        ways, timeline, at = [one.do for one in self.interpreters], list[Noted](), None
+        for one in self.interpreters:
+            one.timeline = timeline
+        begin = self.interpreters[0].begin
+        now = perf_counter()
+        try:
+            for at, calls, event in self._find_score().steps:
+                if calls is None:
+                    ways[at.device](at)
+                    now = perf_counter()
+                    continue
+                for call in calls:
+                    call()
+                if event is not None:
+                    start, now = now, perf_counter()
+                    timeline.append((event, start - begin, now - start))
+        except Exception as error:
+            assert at is not None, "a step failed"
+            raise name_step(self.job.prepared, at.number, error) from error
+        return Record.of((timeline, self.job.every.told))
+
+    def _find_score(self) -> Score:
+        """All steps with their calls, one after the other, made when they are first done so."""
+        first = self.interpreters[0].rehearsal
+        assert first is not None, "it is known"
+        if first.score is None:
+            parts = [one.by_heart for one in self.interpreters]
+            first.score = Score.of((at, parts[at.device].get(at.number)) for at in self.job.every.steps)
+        return first.score
+
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:
             self.interpreters[at.device].do(at)
-        return self.interpreters[steps[-1].device].timeline[-1]
+        event = self.interpreters[steps[-1].device].timeline[-1]
+        assert isinstance(event, TraceEvent), "it is watched, so that nothing is done by heart"
+        return event
 
     def _exchange(self, k: int, step: Collective) -> TraceEvent:
         """Have the backend run a collective as one operation."""

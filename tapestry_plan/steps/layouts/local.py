@@ -136,9 +136,27 @@ def may_write(reads: Reads, node: OpNode, operand: int) -> bool:
         return False
     if may_pad(reads, node, operand):
         return True
-    pieces = source.pieces
-    is_affine = pieces[0].source >= 0 and all(isinstance(step, AffineMap) for step in pieces[0].map.steps)
-    return len(pieces) > 1 or bool(pieces[0].guards) or not is_affine
+    piece, *more = source.pieces
+    return bool(more or piece.guards) or piece.source < 0 or not _is_linear(piece, source.shape)
+
+
+@lru_cache(maxsize=tuning.KEPT_FORMS)
+def _is_linear(piece: Piece, shape: Ints) -> bool:
+    """Whether a tensor's coordinates are linear forms of a view's, all over the view: then each block of it is strided.
+
+    So it is after affine steps, and after renumberings that join axes: 16 heads of 64 are 1,024 columns.
+    """
+    place = AffineMap.identity(piece.map.in_rank)
+    for step in piece.map.steps:
+        if isinstance(step, AffineMap):
+            place = place.then(step)
+            continue
+        forms = list(zip(place.matrix, place.offset, strict=True))
+        found = None if isinstance(step, Lookup) else _renumber(forms, step.from_shape, step.to_shape, Box.of(shape))
+        if found is None:
+            return False
+        place = AffineMap(tuple(row for row, _ in found), tuple(first for _, first in found), place.in_rank)
+    return True
 
 
 def may_pad(reads: Reads, node: OpNode, operand: int) -> bool:

@@ -13,10 +13,11 @@ import onnx
 import pytest
 
 from tapestry_exec import Checkpoints, DaskBackend, deploy, run
-from tapestry_exec.dask.lines import Line
-from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires
+from tapestry_exec.dask.backend import DaskSession
+from tapestry_exec.dask.lines import Message
+from tapestry_exec.dask.wires import HEAD, Ended, PeerLost, Unreached, Wires, read_letter, write_letter
 from tapestry_exec.run.interpreter import Parcel
-from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, ops, plan
 from tapestry_plan.onnx import he_random
 from tapestry_plan.steps import spill
 from tests.exec.own_ops import as_relu, doubled
@@ -109,14 +110,14 @@ def test_operators_and_progress(client: Any) -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of what the caller says to workers, but for their parts of the plan."""
     found: list[int] = []
-    say = Line.say
+    say = DaskSession._say
 
-    def listen(self: Line, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+    def listen(self: DaskSession, device: int, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
         if word in ("place", "run"):
             found.append(sum(memoryview(frame).nbytes for frame in frames))
-        say(self, word, *values, frames=frames)
+        say(self, device, word, *values, frames=frames)
 
-    monkeypatch.setattr(Line, "say", listen)
+    monkeypatch.setattr(DaskSession, "_say", listen)
     return found
 
 
@@ -172,6 +173,32 @@ def test_parcels_go_through_lines_where_there_are_no_wires() -> None:
     ):
         for _ in range(2):
             assert_same(placed.run(inputs), other.run(inputs))
+
+
+@pytest.mark.parametrize("shape", [(512, 512), (64, 4096)], ids=["packed", "from where they lie"])
+def test_large_parcels_go_to_memory_that_is_used_again(client: Any, shape: tuple[int, int]) -> None:
+    """Rows become columns: parcels of 128 KB, of pieces of 1 KB that are packed, and of 8 KB that are not."""
+    g = Graph()
+    g.output(ops.negative(g.input("x", shape, "float64"), name="negative"), "y")
+    p = plan(g, Mesh((4,)), layout={"x": {0: 4}}, fix={"negative": {"i1": 4}})
+    with deploy(p, backend=DaskBackend(client)) as placed:
+        for seed in range(3):
+            x = np.random.default_rng(seed).standard_normal(shape)
+            found = placed.run({"x": x})
+            assert np.array_equal(found.outputs["y"], -x) and found.nbytes_by_link == p.nbytes_by_link
+    assert set(p.nbytes_by_link.values()) == {1 << 17}
+
+
+def test_words_of_any_length_go_by_wire() -> None:
+    frames = [np.arange(n, dtype=np.uint8) for n in (0, 1, 200)] + [np.arange(100_000.0)]
+    for message in (Message("run"), Message("place", ("x", 7, None, [1.5, True], b"abc"), frames)):
+        head, *rest = write_letter(message, 5)
+        letter = np.frombuffer(b"".join(rest), np.uint8)
+        assert HEAD.unpack(head)[:2] == (5, letter.nbytes)
+        found = read_letter(letter)
+        assert (found.word, found.values) == (message.word, tuple(message.values))
+        assert [bytes(one) for one in found.frames] == [one.tobytes() for one in message.frames]
+        assert all((one.ctypes.data - letter.ctypes.data) % 64 == 0 for one in found.frames)
 
 
 def test_wires_that_are_full_are_read_meanwhile() -> None:

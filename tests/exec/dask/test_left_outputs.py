@@ -13,7 +13,6 @@ import pytest
 from tapestry_exec import DaskBackend, StepFailed, deploy, run
 from tapestry_exec.dask.backend import DaskSession
 from tapestry_exec.dask.leaving import _split, leave_output
-from tapestry_exec.dask.lines import Line
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
 from tapestry_plan.steps import Output
 from tapestry_sets import Region
@@ -28,18 +27,18 @@ da = pytest.importorskip("dask.array", reason="dask is not installed")
 def caller(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of cells that the caller says to workers, and hears of them."""
     found: list[int] = []
-    say, read = Line.say, DaskSession._read_outputs
+    say, read = DaskSession._say, DaskSession._read_outputs
 
-    def listen(self: Line, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+    def listen(self: DaskSession, device: int, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
         if word in ("place", "run"):
             found.append(sum(memoryview(frame).nbytes for frame in frames))
-        say(self, word, *values, frames=frames)
+        say(self, device, word, *values, frames=frames)
 
     def hear(self: DaskSession, part: Any, frames: Sequence[Any]) -> Any:
         found.append(sum(memoryview(frame).nbytes for frame in frames))
         return read(self, part, frames)
 
-    monkeypatch.setattr(Line, "say", listen)
+    monkeypatch.setattr(DaskSession, "_say", listen)
     monkeypatch.setattr(DaskSession, "_read_outputs", hear)
     yield found
 

@@ -17,6 +17,7 @@ import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
 from tapestry_exec.mpi import messages
+from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.messages import Mail
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
@@ -99,6 +100,37 @@ def test_ranks_sleep_while_their_core_is_wanted(monkeypatch: pytest.MonkeyPatch)
         assert len(slept) == 64 * 4**k == messages.FIRST_NAPS * 4**k
 
 
+def test_a_bell_ends_a_nap() -> None:
+    """A rank of this machine that sends wakes the one that it sends to, which sleeps for long otherwise."""
+    bells = [Bell() for _ in range(3)]
+    addresses = [one.address for one in bells]
+    if not all(addresses):
+        pytest.skip("no addresses of sockets that no file has")
+    for me, one in enumerate(bells):
+        one.meet(me, addresses, ["here", "here", "there"])
+    assert [sorted(one.others) for one in bells] == [[1], [0], []] and not bells[0].is_everywhere
+    for _ in range(1_000):  # more than a socket holds
+        bells[0].ring(1)
+    bells[0].ring(2)
+    assert bells[1].wait(10) and not bells[1].wait(0) and not bells[2].wait(0)
+    bells[1].close()
+    bells[0].ring(1)
+    assert not bells[0].others, "a rank that is gone is not rung"
+    bells[0].meet(0, ["", "a"], ["here", "here"])
+    assert not bells[0].is_everywhere
+    pace = messages.Pace(bells[2])
+    bells[2].others = {0: addresses[0].encode()}
+    begin = time.perf_counter()
+    pace.rest(1.0)
+    assert time.perf_counter() - begin >= messages.BELL_SECONDS / 2 and not pace.looks
+    bells[2].others = {2: addresses[2].encode()}
+    bells[2].ring(2)
+    pace.rest(1.0)
+    assert pace.looks == messages.LOOKS_AFTER_RING
+    bells[0].close()
+    bells[2].close()
+
+
 @pytest.mark.parametrize("came", [False, True])
 def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that failed is drained by counts: of one too few all ranks would wait for ever."""
@@ -107,7 +139,7 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     status.Is_cancelled.return_value = not came
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
-    mail.calls = mock.Mock(find=lambda tag, peer: None)
+    mail.calls, mail.pace = mock.Mock(find=lambda tag, peer: None), messages.Pace()
     mail.comm, mail.mpi = mock.Mock(Irecv=lambda *_: request), mock.Mock(Status=lambda: status)
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):

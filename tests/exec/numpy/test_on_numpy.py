@@ -107,6 +107,21 @@ def test_unpack_writes_the_cells_and_no_other(case: tuple[Region, list[Point]], 
     np.testing.assert_array_equal(target, expected)
 
 
+def test_runs_of_strips_are_as_long_as_cells_lie_together() -> None:
+    array = np.arange(60.0).reshape(3, 4, 5)
+    for slices, runs in (
+        ((slice(0, 3), slice(0, 4), slice(0, 5)), [480]),
+        ((slice(0, 3), slice(1, 3), slice(0, 5)), [80] * 3),
+        ((slice(1, 2), slice(1, 3), slice(2, 4)), [16] * 2),
+        ((slice(0, 3), slice(0, 4, 2), slice(0, 5)), [40] * 6),
+    ):
+        region = Region.from_slices(array.shape, slices)
+        source = Strips.of(array, (20, 5, 1), (0, 0, 0), [region], pack_transfers)
+        assert list(map(len, source.list_runs(16))) == runs
+        assert b"".join(source.list_runs(16)) == array[slices].tobytes()
+        assert not source.list_runs(runs[0] + 1)
+
+
 @given(nested_regions(), st.data(), st.sampled_from([1, 2]))
 def test_strips_pack_and_unpack_what_the_array_holds_by_then(
     case: tuple[Region, list[Point]], data: st.DataObject, copies: int
@@ -121,6 +136,9 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
     payload = source.gather()
     assert payload.tolist() == at(array, box, points) * copies
     assert payload.dtype == array.dtype and payload.flags.c_contiguous and not np.shares_memory(payload, array)
+    for nbytes in (1, 8, 24, 64):
+        runs = source.list_runs(nbytes)
+        assert not runs or (b"".join(runs) == payload.tobytes() and all(len(run) >= nbytes for run in runs))
     new, expected = -np.arange(1, len(points) + 1), array.copy()
     for value, point in zip(new, points, strict=True):
         expected[tuple(x - a for x, a in zip(point, box.start, strict=True))] = value

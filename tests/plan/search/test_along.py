@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Link, Mesh
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.moves.along import Spreads
+from tapestry_plan.search.prices.moves.along import Pairs, Spreads, Sums
 from tapestry_plan.search.prices.moves.regions import RegionTable
 from tapestry_plan.search.prices.moves.transfers import Held, count_transfers
 from tapestry_plan.steps import Layout, list_candidates, list_senders, number_ports
@@ -106,3 +106,35 @@ def test_every_layout_of_even_parts_is_a_product_along_the_axes(shape: tuple[int
         for sets, groups in zip(table.list_sets(held.numbers), held.groups, strict=True):
             assert spreads.find(sets, groups) is not None
             assert spreads.find(sets) is not None
+
+
+def test_a_pair_is_counted_once_whichever_others_are_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh, table, rows = Mesh((2, 4)), RegionTable((16, 8)), list[int]()
+    layouts = list(list_candidates((16, 8, 1), mesh, "mesh"))
+    count = Sums.count
+
+    def tell(self: Sums, holder, level: int, received: bool, some: np.ndarray):  # type: ignore[no-untyped-def]
+        rows.append(len(some))
+        return count(self, holder, level, received, some)
+
+    monkeypatch.setattr(tuning, "MIN_ALONG_DEVICES", 1)
+    monkeypatch.setattr(Sums, "count", tell)
+    need = np.array([number_cells(table, one) for one in layouts])
+    every = count_transfers(table, held_by(table, layouts), [need], mesh).spread()
+    assert sum(rows) == 3 * len(layouts) * np.unique(need, axis=0).shape[0]
+    rows.clear()
+    again = count_transfers(table, held_by(table, layouts[::-2]), [need[::-1]], mesh).spread()
+    assert not rows
+    for one, two in ((every.cells, again.cells), (every.assembled, again.assembled), (every.busiest, again.busiest)):
+        assert (one[..., ::-2, ::-1] == two).all()
+
+
+def test_numbers_of_pairs_stay_where_there_is_room_for_more() -> None:
+    pairs = Pairs(2)
+    rows, columns = pairs.place("ab", [1])
+    pairs.found[:, rows, columns] = [[3, 4], [5, 6]]
+    rows, columns = pairs.place("cba", [2, 1])
+    assert pairs.found[:, rows[:, None], columns].tolist() == [
+        [[-1, -1], [-1, 4], [-1, 3]],
+        [[-1, -1], [-1, 6], [-1, 5]],
+    ]

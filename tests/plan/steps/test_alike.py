@@ -92,3 +92,20 @@ def test_a_thousand_devices_are_a_few_classes() -> None:
     assert classify_devices(p.graph, p.choices, Reads(p.graph)) == 64 * [0, *[1] * 14, 15]
     assert p.peak_nbytes == (p.program(1023).peak_nbytes,) * 1024
     assert np.unique(p.nbytes_placed).size == 1
+
+
+def test_what_several_operators_read_of_a_tensor_is_compared_by_its_order() -> None:
+    g = Graph()
+    x, w = g.input("x", (512, 512)), g.input("w", (512, 512))
+    y = ops.relu(x)
+    g.output(y @ w + ops.exp(y), "y")
+    p = plan(
+        g,
+        Mesh(64),
+        expand=False,
+        fuse=False,
+        fix={"relu": {"i0": 64}, "matmul": {"n": 64}, "exp": {"i0": 64}, "add": {"i0": 64}},
+    )
+    # All read all rows for the product, and for the sum theirs, which lie elsewhere in each: at its ends, or between.
+    assert check(p)
+    assert len({*classify_devices(p.graph, p.choices, Reads(p.graph))}) == 3

@@ -236,8 +236,8 @@ def price_merges(
         key = tell_bounds(bounds) + parts.tobytes()  # several axes that are reduced make the same parts
         if places.size and key not in known:
             seats = find_part_table(bounds, parts)
-            orders = makers.orders if seats else ()
-            known[key] = [_price_places(bounds, seats, boxes[places], one, itemsize, mesh) for one in orders if seats]
+            unlike = _UnlikeBlocks.of(bounds, seats, boxes[places], mesh) if seats else None
+            known[key] = [_price_places(unlike, one, itemsize, mesh) for one in makers.orders if unlike]
         for number, (took, moved) in enumerate(known.get(key, ()) if places.size else ()):
             best = ticks[row, places], nbytes[row, places]
             better = places[(took < best[0]) | ((took == best[0]) & (moved < best[1]))]
@@ -246,48 +246,102 @@ def price_merges(
     return None if (ticks == NEVER).all() else Merges(makers, ticks, nbytes, order)
 
 
-def _price_places(
-    bounds: Bounds, seats: PartTable, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
-) -> tuple[IntArray, IntArray]:
+class _UnlikeBlocks(Struct, frozen=True):
+    """Who merges what, of blocks that are the same but for where they begin only one each.
+
+    Parameters
+    ----------
+    seats : PartTable
+        Its numbers are places in the arrays that follow.
+    devices, many : array of int64, (seats,)
+        Who has each seat, and how many devices do just what it does.
+    made : array of int64, (1, seats, 2 × rank)
+        First cells and ends of what each has a part of, from where its block begins.
+    boxes : array of int64, (places, seats, 2 × rank)
+        Likewise, of what it has in the end.
+    """
+
+    seats: PartTable
+    devices: IntArray
+    many: IntArray
+    made: IntArray
+    boxes: IntArray
+
+    @classmethod
+    def of(cls, bounds: Bounds, seats: PartTable, boxes: IntArray, mesh: Mesh) -> _UnlikeBlocks:
+        blocks = seats.table.reshape(len(seats.table), -1)
+        around = np.concatenate(bounds[1:], axis=1)
+        begin = np.tile(bounds[1][blocks[:, :1]], 2)
+        made, ends = around[blocks] - begin, boxes[:, blocks] - begin
+        # Who sits where in a block must have the same links to the others of it, and be a device of the same kind.
+        ports = [number_ports(mesh)[blocks[:, :, None], blocks[:, None, :]]] if len(mesh.ports) > 1 else []
+        kinds = [_number_kinds(mesh)[blocks]] if mesh.differs else []
+        seen: dict[tuple[bytes, ...], int] = {}
+        every = (made, np.moveaxis(ends, 1, 0), *ports, *kinds)
+        said = [tuple(each[k].tobytes() for each in every) for k in range(len(blocks))]
+        classes = np.array([seen.setdefault(one, len(seen)) for one in said])
+        first, counts = np.unique(classes, return_index=True, return_counts=True)[1:]
+        table = np.arange(blocks[first].size).reshape(len(first), *seats.table.shape[1:])
+        rank = around.shape[1]
+        return cls(
+            PartTable(table, seats.fans),
+            blocks[first].reshape(-1),
+            np.repeat(counts, blocks.shape[1]),
+            made[first].reshape(1, -1, rank),
+            ends[:, first].reshape(len(boxes), -1, rank),
+        )
+
+
+def _number_kinds(mesh: Mesh) -> IntArray:
+    """The kind of each device, by number."""
+    found = np.zeros(mesh.size, np.int64)
+    for number, (_, mine) in enumerate(mesh.kinds):
+        found[list(mine)] = number
+    return found
+
+
+def _price_places(unlike: _UnlikeBlocks, order: MergeOrder, itemsize: int, mesh: Mesh) -> tuple[IntArray, IntArray]:
     """Picoseconds and bytes of all stages, by place; `NEVER` where there are none."""
-    devices = np.sort(seats.table.reshape(-1))
-    hulls, fits = seats.list_hulls(boxes, order)
-    ticks, nbytes = np.zeros((2, len(boxes)), np.int64)
-    before = np.concatenate(bounds[1:], axis=1)[None]
+    seats = unlike.seats
+    hulls, fits = seats.list_hulls(unlike.boxes, order)
+    ticks, nbytes = np.zeros((2, len(unlike.boxes)), np.int64)
+    before = unlike.made
     for axis, hull in zip(seats.order_axes(order), hulls, strict=True):
-        siblings = seats.list_siblings(axis, mesh.size)[devices]
-        took, moved, _ = _price_stage(hull, before, devices, siblings, itemsize, mesh)
+        siblings = seats.list_siblings(axis, len(unlike.devices))
+        took, _ = _price_stage(hull, before, unlike.devices, siblings, itemsize, mesh)
+        moved = (_count_cells(hull) * unlike.many).sum(axis=1) * (siblings.shape[1] - 1) * itemsize
         ticks, nbytes, before = ticks + took, nbytes + moved, hull
     return np.where(fits, ticks, NEVER), nbytes
 
 
 def _price_stage(
     boxes: IntArray, before: IntArray, devices: IntArray, siblings: IntArray, itemsize: int, mesh: Mesh
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Picoseconds, bytes and runs of one stage, by place: of the busiest device through each port, and who merges most.
+) -> tuple[IntArray, IntArray]:
+    """Picoseconds and runs of one stage, by place: of the busiest device through each port, and of who merges most.
 
-    Siblings read from each other what they will have, boxes (places, devices, 2 × rank), out of what they had before:
-    what one sends is what the others get.
+    Siblings, by their places among the devices, read from each other what they will have, boxes (places, devices,
+    2 × rank), out of what they had before: what one sends is what the others get.
     """
     cells, sent, received = _count_cells(boxes), *np.zeros((2, 1, len(devices), siblings.shape[1]), np.int64)
     if mesh.prices_runs:  # at the end to which they come they are one run, as a block of their own
         whole = np.sign(cells)
-        sent = count_box_runs(boxes[:, siblings], before[:, devices, None]) + whole[:, siblings]
-        received = count_box_runs(boxes[:, devices, None], before[:, siblings]) + whole[:, devices, None]
-    ports, others = number_ports(mesh)[devices[:, None], siblings], siblings != devices[:, None]
+        sent = count_box_runs(boxes[:, siblings], before[:, :, None]) + whole[:, siblings]
+        received = count_box_runs(boxes[:, :, None], before[:, siblings]) + whole[:, :, None]
+    others = siblings != np.arange(len(devices))[:, None]
+    ports = number_ports(mesh)[devices[:, None], devices[siblings]]
     busiest, rounds, runs = [], [], []
     for port in range(len(mesh.ports)):
         through = others & (ports == port)
-        gets, gives = cells[:, devices] * through.sum(axis=1), (cells[:, siblings] * through).sum(axis=2)
+        gets, gives = cells * through.sum(axis=1), (cells[:, siblings] * through).sum(axis=2)
         busiest.append(np.maximum(gets.max(axis=1), gives.max(axis=1)))
         rounds.append([through.sum(axis=1).max()])
         ends = [(each * through).sum(axis=2).max(axis=1) for each in (sent, received)]
         runs.append(np.maximum(*ends))
-    most = np.array([cells[:, list(mine)].max(axis=1) for _, mine in mesh.kinds])
+    kinds = _number_kinds(mesh)[devices]
+    most = np.array([cells[:, kinds == kind].max(axis=1, initial=0) for kind in range(len(mesh.kinds))])
     ticks = transfer_ticks(np.array(busiest), np.array(rounds), np.array(runs), itemsize, mesh)
     ticks = ticks + merge_ticks(most, np.array(siblings.shape[1]), itemsize, mesh)
-    pieces = (received * others).sum(axis=(1, 2))
-    return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize, pieces
+    return ticks, (received * others).sum(axis=(1, 2))
 
 
 def count_merging(stage: MergeStage, before: Bounds, itemsize: int, mesh: Mesh) -> MergeTraffic:
@@ -301,6 +355,7 @@ def count_merging(stage: MergeStage, before: Bounds, itemsize: int, mesh: Mesh) 
         for source in stage.sources[device].tolist()
         if source != device
     }
-    boxes, had = (np.concatenate(each[1:], axis=1)[None] for each in (stage.bounds, before))
-    ticks, _, runs = _price_stage(boxes, had, devices, stage.sources[devices], itemsize, mesh)
+    boxes, had = (np.concatenate(each[1:], axis=1)[None, devices] for each in (stage.bounds, before))
+    siblings = np.searchsorted(devices, stage.sources[devices])
+    ticks, runs = _price_stage(boxes, had, devices, siblings, itemsize, mesh)
     return MergeTraffic(nbytes, links, int(ticks[0]), int(runs[0]))

@@ -12,11 +12,14 @@ four axes of 2. Of replicas a device reads from that with its own coordinates on
 `list_senders` says, so that these are not summed over; nor are the outer axes when links differ: what comes over the
 link of an axis is what comes from devices that agree on all axes outside of it, less what comes from those that agree
 on it too. Messages are counted in the same way, of sets that meet.
+
+Tensors of one shape are made and read in mostly the same ways, so a pair of these is counted once for all tables
+(`Pairs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
 from math import prod
@@ -63,6 +66,38 @@ class Along(Struct, frozen=True):
     rest: MeshAxes
 
 
+class Pairs:
+    """Numbers that belong to pairs, of one of some things and one of others, each worked out once.
+
+    Parameters
+    ----------
+    many : int
+        Numbers of each pair.
+    """
+
+    def __init__(self, many: int) -> None:
+        self.found: IntArray = np.full((many, 0, 0), -1)
+        """By number, one and other, -1 where nobody has asked."""
+        self._ones: dict[Hashable, int] = {}
+        self._others: dict[Hashable, int] = {}
+
+    def place(self, ones: Sequence[Hashable], others: Sequence[Hashable]) -> tuple[IntArray, IntArray]:
+        """The places of some of both in `found`, which has room for them then."""
+        rows, columns = (
+            np.array([known.setdefault(each, len(known)) for each in some], np.int64)
+            for known, some in ((self._ones, ones), (self._others, others))
+        )
+        many, *sides = self.found.shape
+        if len(self._ones) > sides[0] or len(self._others) > sides[1]:
+            # It grows by half: a table of many has little room that nobody needs.
+            both = zip(sides, (self._ones, self._others), strict=True)
+            room = [max(side, len(known) + len(known) // 2) if len(known) > side else side for side, known in both]
+            found = np.full((many, *room), -1)
+            found[:, : sides[0], : sides[1]] = self.found
+            self.found = found
+        return rows, columns
+
+
 class Spreads:
     """The different ways in which one axis of a tensor is laid along the axes of a mesh, each once.
 
@@ -84,6 +119,7 @@ class Spreads:
         self.all: list[Spread] = []
         self.sums: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
         """What holders and consumers have in common along an axis of the tensor, summed over devices."""
+        self._pairs: dict[tuple[str, int], Pairs] = {}
         self._places: dict[tuple[MeshAxes, bytes], int] = {}
         self._found: dict[tuple[bytes, bytes | None], Along | None] = {}
 
@@ -94,6 +130,10 @@ class Spreads:
             self._places[key] = len(self.all)
             self.all.append(Spread(axes, numbers))
         return self._places[key]
+
+    def pair(self, what: str, many: int) -> Pairs:
+        """What is known of pairs: so many numbers of each."""
+        return self._pairs.setdefault((what, many), Pairs(many))
 
     def find(self, sets: IntArray, groups: IntArray | None = None) -> Along | None:
         """A class of layouts along the axes of the mesh, or None where it is not such a product.
@@ -173,7 +213,6 @@ def count_along(
     spreads: Spreads,
     mesh: Mesh,
     sizes: Callable[[int, IntArray, IntArray], IntArray],
-    tell_own: Callable[[int, IntArray], None],
 ) -> Exchanged:
     """What devices exchange where holders and consumers are products along the axes of the mesh.
 
@@ -185,28 +224,32 @@ def count_along(
     mesh : Mesh
     sizes : callable
         Cells along an axis of the tensor that sets have in common, by their numbers: arrays that broadcast.
-    tell_own : callable
-        Is told for each holder, by number, the cells that devices need and have themselves, (consumers, devices), or
-        one column for all devices.
     """
-    counter = _Counter(holders, consumers, spreads, sizes)
-    shape, ports = (len(holders), len(consumers)), len(mesh.ports)
-    found = Exchanged(np.zeros(shape, np.int64), *np.zeros((3, ports, *shape), np.int64))
+    ports = len(mesh.ports)
+    pairs = spreads.pair("exchanged", 1 + 2 * ports)
+    rows, columns = pairs.place(holders, consumers)
+    counter = Sums(holders, consumers, spreads, sizes)
     of_level = mesh.ports_of_axes if ports > 1 else (0,)
     outer, whole = spreads.outer, spreads.outer[-1]
-    for row, holder in enumerate(holders):
-        alike = counter.count(holder, whole, received=True)
-        tell_own(row, alike[0])
+    for row, holder in zip(rows, holders, strict=True):
+        some = np.flatnonzero(pairs.found[0, row, columns] < 0)
+        if not some.size:
+            continue
+        alike = counter.count(holder, whole, True, some)
+        busiest, rounds = np.zeros((2, ports, some.size), np.int64)
+        moved = np.zeros(some.size, np.int64)
         for received in (True, False):
-            ends = [*(counter.count(holder, outer[level], received) for level in range(len(of_level))), alike]
+            ends = [*(counter.count(holder, outer[level], received, some) for level in range(len(of_level))), alike]
             for port in range(ports):
                 levels = [k for k, one in enumerate(of_level) if one == port]
-                cells, messages = (np.sum([ends[k][at] - ends[k + 1][at] for k in levels], axis=0) for at in (0, 1))
-                np.maximum(found.busiest[port, row], cells.max(axis=1), out=found.busiest[port, row])
-                np.maximum(found.rounds[port, row], messages.max(axis=1), out=found.rounds[port, row])
+                cells, messages = (reduce(np.add, [ends[k][at] - ends[k + 1][at] for k in levels]) for at in (0, 1))
+                np.maximum(busiest[port], cells.max(axis=1), out=busiest[port])
+                np.maximum(rounds[port], messages.max(axis=1), out=rounds[port])
                 if received:
-                    found.cells[row] += cells.sum(axis=1) * (mesh.size // cells.shape[1])
-    return found
+                    moved += cells.sum(axis=1) * (mesh.size // cells.shape[1])
+        pairs.found[:, row, columns[some]] = np.concatenate([moved[None], busiest, rounds])
+    cells, *found = pairs.found[:, rows[:, None], columns]
+    return Exchanged(cells, np.array(found[:ports]), np.array(found[ports:]), np.zeros_like(found[:ports]))
 
 
 def part_operands(
@@ -239,19 +282,7 @@ def part_operands(
     return new, is_apart
 
 
-def list_own(
-    holders: Sequence[Along],
-    consumers: Sequence[Along],
-    spreads: Spreads,
-    sizes: Callable[[int, IntArray, IntArray], IntArray],
-) -> Iterator[IntArray]:
-    """What `count_along` tells for each holder, of what operands need."""
-    counter = _Counter(holders, consumers, spreads, sizes)
-    for holder in holders:
-        yield counter.count(holder, spreads.outer[-1], received=True)[0]
-
-
-class _Counter:
+class Sums:
     """Sums over devices as products of sums over few coordinates, each of which is made once."""
 
     def __init__(
@@ -270,21 +301,33 @@ class _Counter:
         self.factors = [*axes, -1]
         self.made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
 
-    def count(self, holder: Along, level: int, received: bool) -> tuple[IntArray, IntArray]:
+    def count(self, holder: Along, level: int, received: bool, some: IntArray) -> tuple[IntArray, IntArray]:
         """Cells, and messages, by consumer and device, where senders agree with receivers on some axes.
 
         One column stands for all devices where they do not differ. The axes are those along which the holder has
         replicas, and so many of the outer ones. `received` says whether it is a sum over senders, by receiver, or over
-        receivers, by sender.
+        receivers, by sender. Of the consumers it is of some, by number.
         """
         tied = frozenset(holder.replicas) | frozenset(range(level))
-        rests = [holder.rest] * len(self.consumers) if received else [one.rest for one in self.consumers]
+        rests = [holder.rest if received else self.consumers[k].rest for k in some.tolist()]
         alike = np.array([prod(self.shape[k] for k in rest if k not in tied) for rest in rests])
         cells = messages = alike[:, None]
-        for factor, mine, (_, which) in zip(self.factors, (*holder.sets, holder.busy), self.wanted, strict=True):
-            sums = self._sum_of(factor, mine, tied, received)
-            cells, messages = cells * sums[0][which], messages * sums[1][which]
+        for sums, which in self._list_sums(holder, tied, received):
+            cells, messages = cells * sums[0][which[some]], messages * sums[1][which[some]]
         return cells, messages
+
+    def count_own(self, holder: Along, some: IntArray) -> IntArray:
+        """Cells that devices need and have themselves, (some of the consumers, devices), or one column for all."""
+        tied = frozenset(range(len(self.shape)))
+        sums = [each[0][which[some]] for each, which in self._list_sums(holder, tied, received=True)]
+        return reduce(np.multiply, sums)
+
+    def _list_sums(
+        self, holder: Along, tied: frozenset[int], received: bool
+    ) -> Iterator[tuple[tuple[IntArray, IntArray], IntArray]]:
+        """For each factor the sums of its different spreads, and which of these each consumer has."""
+        for factor, mine, (_, which) in zip(self.factors, (*holder.sets, holder.busy), self.wanted, strict=True):
+            yield self._sum_of(factor, mine, tied, received), which
 
     def _sum_of(self, factor: int, mine: int, tied: frozenset[int], received: bool) -> tuple[IntArray, IntArray]:
         """One factor of such a sum, for each different spread of consumers: (spreads, devices), or (spreads, 1)."""

@@ -94,7 +94,7 @@ class RegionTable(Struct):
     """By an axis and the numbers of two of its sets: places of the one whose next one is of the other."""
     _places: dict[tuple[int, int], NDArray[np.bool_]] = field(default_factory=dict)
     """By an axis and the number of a set which places it has, of short axes."""
-    _extents: list[tuple[int, ...]] = field(default_factory=list)
+    _extents: IntArray = field(default_factory=lambda: np.zeros((0, 1), np.int64))
     """By region the extents of the box around it, with 0 for one more axis where it is not a box."""
     _boxes: dict[tuple[float | None, Box], int] = field(default_factory=dict)
     """Padded blocks, with what they are padded with, by number."""
@@ -198,13 +198,17 @@ class RegionTable(Struct):
 
     def list_extents(self, numbers: IntArray) -> tuple[IntArray, Flags]:
         """Extents of the boxes around regions, (…, axes), and which of them are boxes."""
-        for region in self.regions[len(self._extents) :]:
-            bounds = region.bounds()
-            shape = () if bounds is None else tuple(b - a for a, b in zip(*bounds, strict=True))
-            shape = shape if bounds is not None else (0,) * len(self.shape)
-            is_box = bounds is not None and prod(shape) == region.size
-            self._extents.append((*shape, int(is_box)))
-        every = np.array(self._extents, np.int64)[numbers]
+        if new := self.regions[len(self._extents) :]:
+            rows = []
+            for region in new:
+                bounds = region.bounds()
+                shape = (0,) * len(self.shape)
+                if bounds is not None:
+                    shape = tuple(b - a for a, b in zip(*bounds, strict=True))
+                rows.append((*shape, int(bounds is not None and prod(shape) == region.size)))
+            known = self._extents.reshape(-1, len(self.shape) + 1)
+            self._extents = np.concatenate([known, np.array(rows, np.int64)])
+        every = self._extents[numbers]
         return every[..., :-1], every[..., -1] > 0
 
     def may_lie(self, made: IntArray, blocks: IntArray, ways: IntArray) -> Flags:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.moves.along import Exchanged, count_along, list_own, part_operands
+from tapestry_plan.search.prices.moves.along import Along, Exchanged, Spreads, Sums, count_along, part_operands
 from tapestry_plan.search.prices.moves.copied import list_copied
 from tapestry_plan.search.prices.moves.exchange import Exchange
 from tapestry_plan.search.prices.moves.numbering import list_classes, list_tuples
@@ -138,37 +138,17 @@ def _count_one_consumer(
 
     if mine.size and theirs.size:
         first, second = ([one for one in each if one is not None] for each in (holders, consumers))
-        takes = [each[theirs] for each in new]
-        sizes = [
-            np.where(some[:, None], table.sizes(n[theirs]), 0) for n, some in zip(blocks.numbers, takes, strict=True)
+        put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis))
+        operands = [second] if len(taken) == 1 else [[one for k in theirs if (one := each[k])] for each in taken]
+        some_held = Held(held.numbers[mine], held.parts[mine], held.groups[mine])
+        reads = [each[theirs] for each in blocks.numbers]
+        ways = [each[theirs] for each in blocks.ways] or [np.zeros_like(reads[0])] * len(reads)
+        every = [
+            _TakenAlong(one, number, way, takes := each[theirs, None], np.where(takes, table.sizes(number), 0))
+            for one, number, way, each in zip(operands, reads, ways, new, strict=True)
         ]
-        several = taken if len(taken) > 1 else []
-        few = [[one for one in map(each.__getitem__, theirs) if one is not None] for each in several]
-        apart = [list_own(first, each, spreads, table.count_along_axis) for each in few]
-
-        ways = [each[theirs] for each in blocks.ways] or [np.zeros_like(sizes[0])] * len(sizes)
-        needed = [each[theirs] for each in blocks.numbers]
-
-        def assemble(row: int, own: IntArray) -> None:
-            """What each device has itself of what consumers need is told for one holder after the other."""
-            at = mine[row]
-            is_part, has_all = int(held.parts[at] > 1), table.sizes(held.numbers[at])
-            copied = np.zeros_like(sizes[0])
-            every = zip(sizes, needed, ways, takes, [next(each) for each in apart] or [own], strict=True)
-            for size, need, way, some, has in every:
-                nbytes = np.where(has < size, has, 0)
-                if not is_part:
-                    nbytes = np.where((way & PADDED) > 0, has, nbytes)
-                    is_made = (has == has_all) & (has > 0) & some[:, None]
-                    is_made &= ((way & (PADDED | HOSTED)) > 0) | (has < size)
-                    if is_made.any():
-                        is_made &= table.may_lie(held.numbers[at], need, way)
-                    is_larger = (has == size) & ((has_all > size) | ((way & BESIDE) > 0)) & ((way & PADDED) == 0)
-                    nbytes = np.where(((way & HOSTED) > 0) & is_larger, size, np.where(is_made, 0, nbytes))
-                copied += np.where(((way & FREE) > 0) | ~some[:, None], 0, nbytes)
-            assembled[:, at, theirs] = _list_most(copied, mesh) * itemsizes[is_part]
-
-        put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis, assemble))
+        copied = _count_assembled(table, first, some_held, every, spreads, mesh)
+        assembled[:, mine[:, None], theirs] = copied * np.where(held.parts[mine] > 1, *itemsizes[::-1])[:, None]
     for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
         if rows.size and columns.size:
             few_held = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
@@ -179,6 +159,71 @@ def _count_one_consumer(
     fresh = _list_most(table.sizes(need), mesh)
     fresh = np.broadcast_to(fresh[:, None, :], (len(fresh), *shape))
     return Transfers(cells, fresh, busiest, rounds, np.zeros_like(rounds), assembled, np.arange(len(need)))
+
+
+class _TakenAlong(Struct, frozen=True):
+    """What an operand of a consumer takes, by class.
+
+    Parameters
+    ----------
+    along : list of Along
+        Along the axes of the mesh; of the consumer where it takes nothing.
+    numbers, ways : array of int64, (classes, devices)
+        Of regions, and how it has them.
+    takes : array of bool, (classes, 1)
+        Whether it takes cells, and none before takes the same.
+    sizes : array of int64, (classes, devices)
+        Cells that it takes.
+    """
+
+    along: Sequence[Along]
+    numbers: IntArray
+    ways: IntArray
+    takes: Flags
+    sizes: IntArray
+
+
+def _count_assembled(
+    table: RegionTable,
+    holders: Sequence[Along],
+    held: Held,
+    operands: Sequence[_TakenAlong],
+    spreads: Spreads,
+    mesh: Mesh,
+) -> IntArray:
+    """By kind of device, holder and consumer the most of its own cells that a device copies, each pair counted once."""
+    pairs = spreads.pair("assembled", len(mesh.kinds))
+    has = [(number.tobytes(), part) for number, part in zip(held.numbers, (held.parts > 1).tolist(), strict=True)]
+    reads = [[one.tobytes() for one in each] for operand in operands for each in (operand.numbers, operand.ways)]
+    rows, columns = pairs.place(has, [*zip(*reads, strict=True)])
+    sums = [Sums(holders, one.along, spreads, table.count_along_axis) for one in operands]
+    for row, holder, number, (_, is_part) in zip(rows, holders, held.numbers, has, strict=True):
+        some = np.flatnonzero(pairs.found[0, row, columns] < 0)
+        if not some.size:
+            continue
+        copied = np.zeros((some.size, mesh.size), np.int64)
+        for one, sum_of in zip(operands, sums, strict=True):
+            copied += _count_copied(table, number, is_part, one, some, sum_of.count_own(holder, some))
+        pairs.found[:, row, columns[some]] = _list_most(copied, mesh)
+    return pairs.found[:, rows[:, None], columns]
+
+
+def _count_copied(
+    table: RegionTable, held: IntArray, is_part: bool, operand: _TakenAlong, some: IntArray, has: IntArray
+) -> IntArray:
+    """Cells of its own that each device copies for an operand, by some of its classes, of which it has so many."""
+    need, way, size = (each[some] for each in (operand.numbers, operand.ways, operand.sizes))
+    takes, has_all = operand.takes[some], table.sizes(held)
+    copied = np.where(has < size, has, 0)
+    if not is_part:
+        copied = np.where((way & PADDED) > 0, has, copied)
+        is_made = (has == has_all) & (has > 0) & takes
+        is_made &= ((way & (PADDED | HOSTED)) > 0) | (has < size)
+        if (at := np.nonzero(is_made))[0].size:
+            is_made[at] = table.may_lie(held[at[1]], need[at], way[at])
+        is_larger = (has == size) & ((has_all > size) | ((way & BESIDE) > 0)) & ((way & PADDED) == 0)
+        copied = np.where(((way & HOSTED) > 0) & is_larger, size, np.where(is_made, 0, copied))
+    return np.where(((way & FREE) > 0) | ~takes, 0, copied)
 
 
 def _part(found: Sequence[object]) -> tuple[IntArray, IntArray]:

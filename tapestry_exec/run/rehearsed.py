@@ -1,0 +1,121 @@
+"""Steps that are known by heart: what they call was noted in one run, and is called at once in later ones.
+
+Where cells lie, and what a step calls there, does not depend on numbers. So the second run of the same steps on the
+same devices notes the calls of each step, with what it counts, and later ones look up neither buffers, nor blocks, nor
+views. What comes from the host is looked at in every run, and so is what other threads or processes send::
+
+    steps          alloc y    place x    compute y           free x
+    first run        ●          ●          ●                   ●        ● looked up and done
+    second run       ●          ●          ●                   ●        and noted
+    later ones     alloc(y)     ●        matmul(x, w, y)     free(x)    called
+                                         add(y, b, y)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tapestry_exec.run.trace import TraceEvent
+from tapestry_plan.ir import Op
+from tapestry_plan.steps import DeviceStep
+
+
+class Rehearsed(NamedTuple):
+    """What one step calls, and what is counted of it."""
+
+    calls: tuple[Callable[[], object], ...]
+    event: TraceEvent | None
+    """As it was when the step was noted; None of a `Send`."""
+    flop: float
+    copied_nbytes: int
+    sent: tuple[int, int] | None
+    """Of a `Send`: the device that cells were handed to, and their bytes."""
+    lend: Callable[[], Any] | None = None
+    """Of a `Send` where devices run side by side: behind the calls, what is handed over."""
+    post: Callable[[float], None] | None = None
+    """Of one to another process: behind the calls, what copies the cells there; it is given when the step began."""
+    source: Any = None
+    """Of a `Recv` there: where the cells lay that the calls copy."""
+
+
+class Totals(NamedTuple):
+    """What the known steps of a device count behind the run."""
+
+    flop: float
+    copied_nbytes: int
+    nbytes_by_peer: Mapping[int, int]
+    """Bytes that were sent, but for those that were counted as they were handed over."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Rehearsed]) -> Totals:
+        """Of all parts."""
+        flop, copied, sent = 0.0, 0, Counter[int]()
+        for part in parts:
+            flop, copied = flop + part.flop, copied + part.copied_nbytes
+            if part.sent is not None and part.lend is None:
+                sent[part.sent[0]] += part.sent[1]
+        return cls(flop, copied, sent)
+
+
+class Score(NamedTuple):
+    """The steps of all devices in one loop."""
+
+    steps: list[tuple[DeviceStep, tuple[Callable[[], object], ...] | None, TraceEvent | None]]
+    """Each with its calls and its event; without where it is looked up again. Those that call nothing are left out."""
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[DeviceStep, Rehearsed | None]]) -> Score:
+        """Of steps with what is known of them."""
+        found = [(at, None, None) if part is None else (at, part.calls, part.event) for at, part in parts]
+        return cls([one for one in found if one[1] != () or one[2] is not None])
+
+
+class Rehearsal:
+    """What a device knows of some steps.
+
+    Parameters
+    ----------
+    work : StepFacts
+    ops : mapping of str to Op
+    steps : sequence of DeviceStep
+        In the order in which they are done.
+    lending : bool, optional
+        As of `Interpreter`.
+    """
+
+    def __init__(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> None:
+        self.work, self.ops, self.steps, self.lending = work, ops, steps, lending
+        self.parts: dict[int, Rehearsed] = {}
+        """By the plan's number of each step that was noted; empty before."""
+        self.totals: Totals | None = None
+        self.score: Score | None = None
+        """Of all devices, where these are in one loop."""
+
+    def count(self) -> Totals:
+        """What all steps that are known count together."""
+        if self.totals is None:
+            self.totals = Totals.of(self.parts.values())
+        return self.totals
+
+    def is_of(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> bool:
+        """Whether it is of the same steps, which would be done in the same way."""
+        if self.work is not work or self.steps is not steps or self.lending is not lending:
+            return False
+        return self.ops is ops or (
+            len(self.ops) == len(ops) and all(ops.get(name) is op for name, op in self.ops.items())
+        )
+
+
+def find_rehearsal(
+    memory: Any, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None
+) -> Rehearsal | None:
+    """What a device knows of steps that it has done before; None in the first run, and of one that notes nothing."""
+    if not getattr(memory, "notes", False):
+        return None
+    known: Rehearsal | None = memory.rehearsal
+    if known is None or not known.is_of(work, ops, steps, lending):
+        memory.rehearsal = Rehearsal(work, ops, steps, lending)
+        return None
+    return known
