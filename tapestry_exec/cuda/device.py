@@ -523,6 +523,10 @@ class CupyDevice:
     def _run(self, known: StepWork) -> None:
         for copied, read in known.aside:
             copied[...] = read
+        for block in (self._blocks[buffer.id] for buffer in known.writes if known.aside and buffer.over is not None):
+            self._tell(block, False)
+            self._tell(block, True)
+            self._poison(block, (), self.compute)
         if known.way is not None:
             known.way(self._namespace, self._launch)
         else:

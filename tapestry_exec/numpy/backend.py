@@ -591,6 +591,7 @@ class NumpyDevice:
         #  Who runs the plan may have passed an operator that does not promise what the plan's did.
         aside = [np.empty_like(x) if _is_overtaken(known, k) else x for k, x in enumerate(known.read)]
         copied = [partial(np.copyto, x, y) for x, y in zip(aside, known.read, strict=True) if x is not y]
+        copied += [partial(_poison, out.reshape(-1).view(np.uint8), out) for out in known.write]
         return chain(copied, list_calls(known.op.block, np, aside, known.write, known.shard))
 
     def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:

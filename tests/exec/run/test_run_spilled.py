@@ -60,8 +60,8 @@ def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Pr
     whole, found = run(p, inputs, backend=backend), run(p, inputs, memory_nbytes=memory, verify=True, backend=backend)
     assert bits(found.outputs) == bits(whole.outputs)
     spilled = spill(p, memory)
-    if not all(buffer.is_apart for buffer in spilled.buffers):
-        assert memory == high and spilled == p, "nothing waits: the plan is as it was, with blocks inside others"
+    if memory >= high:  # with blocks inside and over others it may need less than with each in a place of its own
+        assert spilled == p, "nothing waits: the plan is as it was"
         assert found.peak_nbytes == p.peak_nbytes and not any(found.nbytes_spilled)
         return
     counted = followed(spilled)

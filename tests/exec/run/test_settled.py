@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import Checkpoints, NumpyBackend, RunResult, deploy
+from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.settled import Left, tell_settled
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan import Graph, Mesh, ops, plan
@@ -176,8 +177,7 @@ def test_events_that_are_only_told_stand_where_the_one_before_ended() -> None:
     g.output(ops.exp(ops.relu(g.input("x", (4, 6)), name="a"), name="b"), "y")
     p = plan(g, Mesh(1), fuse=False)
     program = [DeviceStep(k, 0, step) for k, step in enumerate(p.steps)]
-    buffers = {b.id: b for b in p.buffers}
-    left = Left.of(program, {program[0].step.buffer}, buffers)
+    left = Left.of(program, {program[0].step.buffer}, PreparedPlan(p).work)
     done = [
         TraceEvent(at.number, "done", "", 0, float(k), 0.5, 0)
         for k, at in enumerate(at for at in left.steps if not isinstance(at.step, Send))
