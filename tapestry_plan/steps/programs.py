@@ -128,9 +128,10 @@ def write_program(device: int, written: Written, steps: Sequence[GroupedStep] | 
 
 
 def _number(buffer: Buffer, numbers: Mapping[int, int]) -> Buffer:
-    """A buffer under another number, as is the one within which it lies."""
+    """A buffer under another number, as is the one within or over which it lies."""
     within = buffer.within and replace(buffer.within, buffer=numbers[buffer.within.buffer])
-    return replace(buffer, id=numbers[buffer.id], within=within)
+    over = None if buffer.over is None else numbers[buffer.over]
+    return replace(buffer, id=numbers[buffer.id], within=within, over=over)
 
 
 def _hoist(steps: Sequence[GroupedStep]) -> Iterator[GroupedStep]:
