@@ -160,6 +160,8 @@ class _Follower:
         most = max((b.offset + padded(b.nbytes) for b in p.buffers), default=0)
         self.owner = np.full((size, most), HOST)
         self.history: dict[int, frozenset[Hashable]] = {}
+        self.overtaken: dict[int, int] = {}
+        """Live buffers over which others lie that are not written yet, by these."""
         self.host: dict[int, frozenset[Hashable]] = {}
         self.found = Followed(peak=[0] * size, spilled=[0] * size, placed=[0] * size)
 
@@ -171,6 +173,10 @@ class _Follower:
         return hash(self.history[number])
 
     def _write(self, number: int, what: Hashable) -> None:
+        if number in self.overtaken:
+            buffer, before = self.buffers[number], self.overtaken.pop(number)
+            assert isinstance(what, tuple) and hash(self.history[before]) in what[1][5], "who writes there reads it"
+            self.owner[buffer.device, buffer.offset : buffer.offset + padded(buffer.nbytes)] = number
         self._named(number)
         assert what not in self.history[number], "written once"
         self.history[number] |= {what}
@@ -201,9 +207,16 @@ class _Follower:
         end = buffer.offset + padded(buffer.nbytes)
         span = self.owner[buffer.device, buffer.offset : end]
         if isinstance(step, Free):
-            self._named(step.buffer)
-            span[:] = HOST
+            passed_on = {self.buffers[n].over for n in self.history if n != step.buffer} & {step.buffer, buffer.over}
+            if step.buffer in span or not passed_on:
+                self._named(step.buffer)
+                span[:] = HOST
             del self.history[step.buffer]
+            return
+        if buffer.over is not None:
+            (before,) = set(span.tolist())
+            assert before in self.history and self.buffers[before].box == buffer.box
+            self.overtaken[step.buffer], self.history[step.buffer] = before, frozenset()
             return
         assert (span == HOST).all(), f"buffer {step.buffer} lies over {set(span.tolist())}"
         assert step.buffer not in self.history

@@ -24,14 +24,19 @@ def check(p: ShardPlan) -> None:
         assert use.device == device and use.arena_nbytes == p.peak_nbytes[device]
         told = dict(use.held)
         assert list(told) == sorted(told)
-        there: set[int] = set()
+        there: dict[int, None] = {}
         seen: list[tuple[int, frozenset[int]]] = []
         for number, step in enumerate(p.steps):
             changes = isinstance(step, Alloc | Free) and buffers[step.buffer].device == device
             assert changes == (number in told)
             if isinstance(step, Alloc | Free) and changes:
-                there ^= {step.buffer}
-            own = {number for number in there if buffers[number].within is None}  # others lie within these
+                there = {n: None for n in [*there, step.buffer] if (n in there) != (n == step.buffer)}
+            own, places = set[int](), set[int]()
+            for one in map(buffers.__getitem__, there):  # others lie within these, or over them
+                place = one.id if one.over is None else one.over
+                if one.within is None and place not in places:
+                    own.add(one.id)
+                    places.add(place)
             held = sum(-(-buffers[number].nbytes // 64) * 64 for number in own)
             assert told.get(number, held) == held
             seen.append((held, frozenset(own)))

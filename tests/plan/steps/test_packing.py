@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ def check_places(lowered: Lowered) -> list[int]:
     """No two buffers share bytes at once, and all are inside of the arenas; what lies in each at most."""
     buffers = {buffer.id: buffer for buffer in lowered.buffers}
     there: list[dict[int, tuple[int, int]]] = [{} for _ in lowered.peak_nbytes]
-    most = [0] * len(there)
+    most, sharing = [0] * len(there), Counter[int]()
     for step in lowered.steps:
         if isinstance(step, Alloc | Free):
             buffer = buffers[step.buffer]
@@ -38,8 +40,14 @@ def check_places(lowered: Lowered) -> list[int]:
                 assert around.offset <= buffer.offset
                 assert buffer.offset + buffer.nbytes <= around.offset + around.nbytes
                 continue
+            first = buffer.id if buffer.over is None else buffer.over
+            sharing[first] += 1 if isinstance(step, Alloc) else -1
             if isinstance(step, Free):
-                del here[buffer.id]
+                if not sharing[first]:
+                    del here[first]
+                continue
+            if buffer.over is not None:
+                assert sharing[first] == 2 and here[first][0] == buffer.offset
                 continue
             begin, end = buffer.offset, buffer.offset + -(-buffer.nbytes // 64) * 64
             assert begin >= 0 and end <= lowered.peak_nbytes[buffer.device]

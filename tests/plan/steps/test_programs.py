@@ -126,6 +126,7 @@ def highest(program: Program) -> int:
     """The last byte of an arena in which no two blocks share a byte."""
     taken: dict[int, tuple[int, int]] = {}
     within: dict[int, int] = {}
+    sharing: Counter[int] = Counter()
     peak = 0
     for step in program.steps:
         if isinstance(step, Alloc):
@@ -134,13 +135,25 @@ def highest(program: Program) -> int:
                 assert buffer.within.buffer in {**taken, **within}, "who lies within another one comes after it"
                 within[step.buffer] = buffer.within.buffer
                 continue
+            first = step.buffer if buffer.over is None else buffer.over
+            sharing[first] += 1
+            if buffer.over is not None:
+                assert sharing[first] == 2 and taken[first][0] == buffer.offset, "over one that is there"
+                continue
             low, high = buffer.offset, buffer.offset + align(buffer.nbytes)
             assert all(high <= a or b <= low for a, b in taken.values() if a < b and low < high)
             taken[step.buffer] = low, high
             peak = max(peak, high)
         elif isinstance(step, Free):
             assert step.buffer not in within.values(), "and leaves before it"
-            (within if step.buffer in within else taken).pop(step.buffer)
+            if step.buffer in within:
+                del within[step.buffer]
+                continue
+            over = program.buffers[step.buffer].over
+            first = step.buffer if over is None else over
+            sharing[first] -= 1
+            if not sharing[first]:
+                del taken[first]
     return peak
 
 
