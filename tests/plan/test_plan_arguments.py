@@ -322,6 +322,9 @@ ROWS: dict[str, Row] = {
         refuses={"operand": (2, -1)},
         says=RANKS,
     ),
+    "Signature.reads_where_it_writes": Row(
+        Signature.reads_where_it_writes, of_signature(operand=0), refuses={"operand": (2, -1)}
+    ),
     "Signature.reversed": Row(Signature.reversed, of_signature(name="k"), says=NAMED),
     "Signature.validate": Row(
         Signature.validate,

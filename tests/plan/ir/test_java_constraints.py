@@ -37,6 +37,7 @@ from tapestry_plan import (
 from tapestry_plan.ir import ShardRegions
 from tapestry_plan.ops import linear, relu
 from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection, Region
+from tests.spilling import apart
 
 Document = dict[str, Any]
 Edit = Callable[[Document], Any]
@@ -51,7 +52,8 @@ def model() -> Graph:
 
 @lru_cache(maxsize=1)
 def a_plan() -> ShardPlan:
-    return plan(model(), Mesh(2), fix={"fc1": {"m": 2}, "act": {"i0": 2}}, placement="single", layout={"w": {0: 2}})
+    fix = {"fc1": {"m": 2}, "act": {"i0": 2}}
+    return apart(plan(model(), Mesh(2), fix=fix, placement="single", layout={"w": {0: 2}}))  # nothing is overwritten
 
 
 def node(d: Document, name: str) -> Document:
@@ -345,7 +347,7 @@ def test_index_boxes_of_a_plans_document(start: int, shape: int, placed: bool, m
     """A replica that is computed in part only is not a partition, though nothing reads what is missing."""
     g = Graph()
     g.output(relu(g.input("x", (4,)), name="act"), "y")
-    document = json.loads(plan(g, Mesh(2), fix={"act": {}}).with_steps().to_json())
+    document = json.loads(apart(plan(g, Mesh(2), fix={"act": {}})).with_steps().to_json())
     check_plan(ShardPlan.from_json(planned(document)))
     put(step(document["explicit"], "compute", "act", 1), start=[start], shape=[shape])
     if not placed:

@@ -94,7 +94,7 @@ def test_what_is_between_takes_no_room(word: Any, devices: int) -> None:
     peaks = []
     for far in (False, True):
         g = Graph()
-        g.output(word(g.input("x", (4, 8, 32, 32)), far), "out")
+        g.output(word(g.input("x", (4, 8, 32, 32))[::-1], far), "out")  # which is not overwritten
         p = plan(g, Mesh((devices,)))
         peaks.append(p.peak_nbytes)
     assert p.fused and len(p.graph.nodes) == 1, "the operators are one block"

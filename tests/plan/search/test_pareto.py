@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from math import inf
 from typing import Any
 
 import pytest
@@ -66,14 +67,17 @@ def test_each_plan_is_the_best_of_its_memory(words: list[str], points: int) -> N
     assert 1 <= len(plans) <= points and plans[0].seconds == plan(g, MESH, expand=False, fuse=False).seconds
     for one in plans:
         peak = max(one.peak_nbytes)
-        assert round(one.seconds * 1e12) == min(ticks for ticks, most in pairs if most <= peak) and one.gap == 0
+        best = min((ticks for ticks, most in pairs if most <= peak), default=inf)
+        # The fastest plan has blocks over others, so that it may need less than it would with each in its own place.
+        is_apart = all(buffer.is_apart for buffer in one.buffers)
+        assert one.gap == 0 and (round(one.seconds * 1e12) == best or (not is_apart and one.seconds * 1e12 < best))
     assert all(
         max(one.peak_nbytes) > max(two.peak_nbytes) and one.seconds < two.seconds for one, two in pairwise(plans)
     )
     if points > 1:
         least = min(most for _, most in pairs)
         fastest = min(ticks for ticks, most in pairs if most <= least)
-        assert max(plans[-1].peak_nbytes) == least or plans[-1].seconds * 1e12 == pytest.approx(fastest)
+        assert max(plans[-1].peak_nbytes) <= least or plans[-1].seconds * 1e12 == pytest.approx(fastest)
 
 
 def test_a_graph_without_operators_has_one_plan() -> None:

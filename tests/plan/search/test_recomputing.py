@@ -51,7 +51,12 @@ def test_the_best_of_all_graphs_in_which_operators_may_run_again(
         except (InfeasiblePlan, NotFound) as error:
             assert not fitting and isinstance(error, InfeasiblePlan)
             continue
-        assert round(p.seconds * 1e12) == min(fitting)[0] and p.gap == 0 and max(p.peak_nbytes) <= cap
+        assert p.gap == 0 and max(p.peak_nbytes) <= cap
+        if p.choices.memory_nbytes is None:  # the fastest plan, with blocks over others, keeps the cap
+            assert p == plan(g, mesh, fuse=False)
+            assert not fitting or round(p.seconds * 1e12) <= min(fitting)[0]
+        else:
+            assert round(p.seconds * 1e12) == min(fitting)[0]
 
 
 def test_what_waits_is_made_again_in_less_memory() -> None:
