@@ -155,6 +155,9 @@ class Wires:
         Where this device listens.
     """
 
+    receives_anew = True
+    """Whether parcels come to other memory in each run."""
+
     def __init__(self, device: int, key: str, host: str) -> None:
         self.device, self.key = device, key.encode()
         self.server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
