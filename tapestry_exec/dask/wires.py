@@ -155,6 +155,9 @@ class Wires:
         Where this device listens.
     """
 
+    receives_anew = True
+    """Whether parcels come to other memory in each run."""
+
     def __init__(self, device: int, key: str, host: str) -> None:
         self.device, self.key = device, key.encode()
         self.server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -172,8 +175,8 @@ class Wires:
         """How many words the caller was told, and how many of his were heard."""
         self.head, self.box = memoryview(bytearray(HEAD_NBYTES)), memoryview(b"")
         """What is sent, which is on its way when a call of `send` ends."""
-        self.packed: dict[tuple[int, int], tuple[Any, Sequence[tuple[Array, Array]], Sequence[Any]]] = {}
-        """By peer and tag what was copied there, or lies elsewhere: the same cells of the same array in every run."""
+        self.packed: dict[tuple[int, int], tuple[Any, Sequence[Callable[[], object]], Sequence[Any]]] = {}
+        """By peer and tag what copies cells there, or where they lie: the same of the same array in every run."""
         self.shelf: list[Array] = []
         """Memory of large parcels that have been unpacked, for others: to get it from the system takes as long."""
         self.lent: Array | None = None
@@ -254,10 +257,10 @@ class Wires:
 
         They are the same cells of the same array in every run.
         """
-        before, pairs, left = self.packed.get(key, (None, (), ()))
+        before, calls, left = self.packed.get(key, (None, (), ()))
         if before is strips:
-            for target, cells in pairs:
-                np.copyto(target, cells)
+            for call in calls:
+                call()
             return list(left)
         lying = strips.list_runs(PIECE_NBYTES) if nbytes > ROOM_NBYTES else []
         if lying:
@@ -267,8 +270,10 @@ class Wires:
                 self.box = make_room(HEAD_NBYTES + nbytes).data
                 self.packed.clear()
             room: Array = np.ndarray(strips.size, strips.array.dtype, self.box, HEAD_NBYTES)
-            pairs, left = strips.fill(room), (self.box[: HEAD_NBYTES + nbytes],)
-        self.packed[key] = strips, pairs, left
+            calls, left = strips.list_filling(room), (self.box[: HEAD_NBYTES + nbytes],)
+            for call in calls:
+                call()
+        self.packed[key] = strips, calls, left
         return list(left)
 
     def say(self, message: Message) -> None:

@@ -44,6 +44,9 @@ from tapestry_plan.steps import (
 )
 from tapestry_sets.regions import Region
 
+NOWHERE = object()
+"""Where cells of a receipt lay that come to other memory in each run: a transport says so by `receives_anew`."""
+
 
 class Parcel(NamedTuple):
     """Cells on their way to another device, with when they were packed, in seconds of this machine's clock."""
@@ -268,6 +271,8 @@ class Interpreter:
         else:
             calls = memory.note(partial(self._do, at))
             source = self.source if isinstance(step, Recv) and not self.lending else None
+            if source is not None and getattr(self.transport, "receives_anew", False):
+                calls, source = (), NOWHERE  # calls would hold memory that nothing comes to again
         self.source = None
         event = self.timeline[-1] if len(self.timeline) > events else None
         assert event is None or isinstance(event, TraceEvent), "it was done anew"

@@ -267,6 +267,53 @@ def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
     assert landed > 12 and in_stages
 
 
+@pytest.mark.parametrize(
+    ("devices", "parts", "fans"),
+    [(4, 4, ()), (8, 8, (2, 2, 2)), (10, 8, ()), (12, 12, (2, 2, 3)), (24, 8, ()), ((2, 4), 8, (2, 2, 2))],
+)
+@pytest.mark.parametrize("op", ["sum", "max", "logsumexp"])
+def test_scalars_are_merged_in_stages(op: str, devices: Any, parts: int, fans: tuple[int, ...]) -> None:
+    """A tensor without axes is one cell: its blocks have no bounds, and each device gets one cell of each sibling."""
+    g = Graph()
+    g.output(getattr(ops, op)(g.input("x", (48,))), "y")
+    p = plan(g, Mesh(devices, link=Link(1e-3, 1e9)), fix={op: {"i0": parts}}, layout={"y": {}})
+    state_nbytes = 8 if op == "logsumexp" else 4  # the greatest one, and a sum beside it
+    received = [sum(stage.nbytes_received) for stage in p.stages if stage.op == "landing"]
+    if fans:
+        assert sorted(received) == sorted(parts * (fan - 1) * state_nbytes for fan in fans)
+        latencies = sum(fan - 1 for fan in fans)
+        assert latencies * 1e-3 < sum(stage.seconds for stage in p.stages) < latencies * 1e-3 + 1e-6
+    x = np.random.default_rng(0).random(48).astype(np.float32)
+    wanted = np.log(np.exp(x.astype(float)).sum()) if op == "logsumexp" else getattr(np, op)(x.astype(float))
+    found = run(p, {"x": x})
+    assert np.allclose(found.outputs["y"], wanted, rtol=1e-6) and found.nbytes_moved == p.nbytes_moved
+
+
+@pytest.mark.parametrize("case", ["one link", "runs", "two links", "unlike"])
+def test_scalars_in_stages_cost_what_their_steps_do(case: str) -> None:
+    mesh = {
+        "one link": Mesh(8, link=Link(1e-6, 1e9)),
+        "runs": Mesh(8, link=Link(1e-6, 1e9, run_seconds=3e-9)),
+        "two links": Mesh((2, 4), link=(Link(1e-5, 1e8), Link(1e-6, 1e9))),
+        "unlike": Mesh(8, link=Link(1e-6, 1e9), device=[Device(1e12, 1e10)] * 3 + [Device(1e11, 1e9)] * 5),
+    }[case]
+    g, rng = Graph(), random.Random(0)
+    x = g.input("x", (48,))
+    total = ops.sum(ops.exp(x))
+    g.output(x / total, "y")  # a scalar that vectors read, and one that a scalar reads
+    g.output(ops.relu(total), "z")
+    problem, in_stages = Problem(g, Asked(mesh)), 0
+    tables = problem.factors()[0]
+    for _ in range(60):
+        choice = [rng.randrange(size) for size in problem.sizes]
+        p = write_plan(problem, choice, 0, None)
+        counted = Recosting(p)
+        each = [[int(t[tuple(choice[v] for v in one.scope)]) for t in (one.ticks, one.nbytes)] for one in tables]
+        assert tuple(map(sum, zip(*each, strict=True))) == (counted.ticks, counted.nbytes)
+        in_stages += len(p.choices.merged)
+    assert in_stages
+
+
 def test_an_input_lands_whose_place_is_asked_for_by_the_output_that_it_is_tied_to() -> None:
     took = []
     for name in ("w", "new_w"):

@@ -281,14 +281,15 @@ class _UnlikeBlocks(Struct, frozen=True):
         said = [tuple(each[k].tobytes() for each in every) for k in range(len(blocks))]
         classes = np.array([seen.setdefault(one, len(seen)) for one in said])
         first, counts = np.unique(classes, return_index=True, return_counts=True)[1:]
-        table = np.arange(blocks[first].size).reshape(len(first), *seats.table.shape[1:])
-        rank = around.shape[1]
+        devices = blocks[first].reshape(-1)
+        table = np.arange(devices.size).reshape(len(first), *seats.table.shape[1:])
+        bounds_of = devices.size, around.shape[1]  # which a scalar has none of
         return cls(
             PartTable(table, seats.fans),
-            blocks[first].reshape(-1),
+            devices,
             np.repeat(counts, blocks.shape[1]),
-            made[first].reshape(1, -1, rank),
-            ends[:, first].reshape(len(boxes), -1, rank),
+            made[first].reshape(1, *bounds_of),
+            ends[:, first].reshape(len(boxes), *bounds_of),
         )
 
 
