@@ -589,8 +589,11 @@ class NumpyDevice:
         if not known.overtaken or is_in_place(known.op.block):
             return list_calls(known.op.block, np, known.read, known.write, known.shard)
         #  Who runs the plan may have passed an operator that does not promise what the plan's did.
-        aside = [np.empty_like(x) if _is_overtaken(known, k) else x for k, x in enumerate(known.read)]
-        copied = [partial(np.copyto, x, y) for x, y in zip(aside, known.read, strict=True) if x is not y]
+        aside, copied = list(known.read), list[Call]()
+        for k, read in enumerate(known.read):
+            if read is not None and _is_overtaken(known, k):
+                aside[k] = made = np.empty_like(read)
+                copied.append(partial(np.copyto, made, read))
         copied += [partial(_poison, out.reshape(-1).view(np.uint8), out) for out in known.write]
         return chain(copied, list_calls(known.op.block, np, aside, known.write, known.shard))
 

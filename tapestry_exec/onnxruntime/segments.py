@@ -458,7 +458,7 @@ class _Writer:
                 frozenset(inner),
                 sum(item.nbytes for item in copies if item.dst in put),
                 max(
-                    (b.offset + b.room for b in map(buffers.__getitem__, inner) if b.within is b.over is None),
+                    (b.offset + b.room for b in map(buffers.__getitem__, inner) if b.is_apart),
                     default=0,
                 ),
             )

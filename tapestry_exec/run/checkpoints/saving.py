@@ -288,9 +288,9 @@ class Stopover:
         """What is saved at a cut, without where it lies."""
         cut, full = self.find(number), dict[int, bool]()
         latest = {one.over: n for n in self._list_taken(number) if (one := self.buffers[n]).over is not None}
-        for n, one in self.carried.items():  # of what has other cells by now nobody reads the tensor
-            is_there = n not in latest or latest[n] in one.successors
-            full[n] = is_there and has_all(self.buffers[n], one.regions, self.mine.work)
+        for n, carried in self.carried.items():  # of what has other cells by now nobody reads the tensor
+            is_there = n not in latest or latest[n] in carried.successors
+            full[n] = is_there and has_all(self.buffers[n], carried.regions, self.mine.work)
         found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]
         found += [self._record(n, True, n in cut.full) for n in cut.kept]
         return found + [self._record_guest(n) for n in cut.guests]
