@@ -215,6 +215,7 @@ def test_runs_by_heart_hold_no_parcels() -> None:
     g.output(ops.relu(ops.relu(g.input("x", (64, 48)), name="rows").T, name="columns"), "y")
     p, wires = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}), meet(Watched)
     with deploy(p, backend="serial") as placed:
+        assert placed._session is not None
         parts = list(list_parts(placed._session.what))
     members = [Member(part, NumpyBackend(), one, near=()) for part, one in zip(parts, wires, strict=True)]
     for part, one in zip(parts, wires, strict=True):
