@@ -113,7 +113,7 @@ class DeviceMemory(Protocol):
     >>> (device,) = NumpyBackend().open(p.peak_nbytes)
     >>> device.alloc(p.buffers[0], (4, 64))
     >>> device.peak_nbytes, p.peak_nbytes
-    (1024, (2048,))
+    (1024, (1024,))
     """
 
     peak_nbytes: int

@@ -58,7 +58,7 @@ class TraceEvent(NamedTuple):
     >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
     >>> timeline = run(plan(g, Mesh(1)), {"x": np.ones((4, 6), np.float32)}).timeline
     >>> [(event.kind, event.nbytes) for event in timeline]
-    [('alloc', 96), ('place', 96), ('alloc', 96), ('compute', 0), ('free', 96)]
+    [('alloc', 96), ('place', 96), ('alloc', 0), ('compute', 0), ('free', 0)]
     """
 
     step: int

@@ -55,14 +55,12 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     >>> from tapestry_plan import (Graph, Mesh, plan)
     >>> from tapestry_plan.ops import (relu)
     >>> g = Graph()
-    >>> y = x = g.input("x", (64, 64))
-    >>> for _ in range(3):
-    ...     y = relu(y)
-    >>> _ = g.output(y + x, "z")
-    >>> p = plan(g, Mesh(1))
+    >>> waits = relu(x := g.input("x", (64, 64)))
+    >>> _ = g.output(relu(relu(waits) + relu(x[::-1])) + waits, "z")
+    >>> p = plan(g, Mesh(1), fuse=False)
     >>> q = spill(p, least_memory(p))
     >>> p.peak_nbytes, q.peak_nbytes, q.nbytes_spilled
-    ((49152,), (49152,), (0,))
+    ((65536,), (49152,), (32768,))
     """
     given = _parse_memory(plan, memory_nbytes)
     tight = find_tight(plan.written, dict(enumerate(given)))

@@ -43,7 +43,7 @@ class HeldBuffer(Struct, frozen=True, metaclass=Public):
     --------
     >>> from tapestry_plan import Graph, Mesh, ops, plan
     >>> g = Graph()
-    >>> _ = g.output(ops.relu(g.input("x", (4, 32)), name="act"), "y")
+    >>> _ = g.output(ops.relu(g.input("x", (4, 32))[:, ::-1], name="act"), "y")
     >>> held = plan(g, Mesh(2), fix={"act": {"i0": 2}}).memory[1].at_peak
     >>> [(one.what, one.buffer.tensor, one.nbytes) for one in held]
     [('input', 'x', 256), ('result', 'act', 256)]

@@ -85,6 +85,7 @@ def test_the_same_bits_come_out_in_processes(backend: str) -> None:
         assert one.tobytes() == wanted[name].tobytes()
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("batch", [1, 2, 64])
 @pytest.mark.parametrize("width", [4, 48])
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
