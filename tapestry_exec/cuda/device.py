@@ -378,7 +378,7 @@ class CupyDevice:
 
     def _put_aside(self, op: Op, inputs: Reads, outputs: Writes, given: list[Any]) -> list[tuple[Any, Any]]:
         """Have a step that overwrites what it reads read copies, where a kernel or block function was passed for it."""
-        keeps = is_in_place(op.block) and self.shared.kernels.keys().isdisjoint(list_inside(op))
+        keeps = is_in_place(op.block) and self.shared.kernels.keys().isdisjoint([op.name, *list_inside(op)])
         aside = list[tuple[Any, Any]]()
         places = {self._find_home(buffer) for buffer, _ in outputs if buffer.over is not None}
         for k, item in enumerate(inputs):

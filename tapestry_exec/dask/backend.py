@@ -463,7 +463,8 @@ class DaskSession:
         pickled = b"" if start is None and not sources else dumps((start, sources))
         fed = []
         for part in self.parts:
-            known = self.what.prepared.list_known_cuts(part.device, self.what.stays is not None)
+            carried = None if self.what.stays is None else self.what.stays.given
+            known = self.what.prepared.list_known_cuts(part.device, carried)
             fed.append(self._pack_feeds(part, part.list_fed(given, start, known), feeds))
         begin = perf_counter()
         for device, (theirs, frames) in enumerate(fed):  # which begin one right behind the other

@@ -11,8 +11,9 @@ import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-from tapestry_exec.mpi.tuning import RING_NBYTES
+from tapestry_exec.mpi.tuning import RING_NBYTES, RINGS_AT_ONCE
 
 
 class Bell:
@@ -31,6 +32,7 @@ class Bell:
     def __init__(self) -> None:
         self.address, self.others = "", dict[int, bytes]()
         self.is_everywhere = False
+        self.socket: Any = None
         try:
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self.socket.setblocking(False)
@@ -62,14 +64,17 @@ class Bell:
 
     def wait(self, seconds: float) -> bool:
         """Wait until this bell is rung, so long at most; whether it was."""
-        if not select.select([self.socket], [], [], seconds)[0]:
+        asked = select.poll()  # which takes descriptors of any number
+        asked.register(self.socket, select.POLLIN)
+        if not asked.poll(max(0.0, seconds) * 1000):
             return False
         with suppress(BlockingIOError):
-            while True:
+            for _ in range(RINGS_AT_ONCE):
                 self.socket.recv(RING_NBYTES)
         return True
 
     def close(self) -> None:
         """Take the bell down."""
         self.others = {}
-        self.socket.close()
+        if self.socket is not None:
+            self.socket.close()

@@ -363,7 +363,7 @@ class NumpyDevice:
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
-        self._keep_loans((buffer.id,))
+        self.keep_loans((buffer.id,))
         del self._arrays[buffer.id]
         self._fresh.pop(buffer.id, None)
         if buffer.id not in self._untold:
@@ -561,14 +561,14 @@ class NumpyDevice:
         if known.untold:
             self._call([partial(self._untold.update, known.untold)])
         if known.overtaken:
-            self._call([partial(NumpyDevice._keep_loans, proxy(self), known.overtaken)])
+            self._call([partial(NumpyDevice.keep_loans, proxy(self), known.overtaken)])
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
                 self._array(buffer)
         self._call(known.calls or [partial(NumpyDevice._list_and_call, proxy(self), known)])
 
-    def _keep_loans(self, numbers: Iterable[int]) -> None:
+    def keep_loans(self, numbers: Iterable[int]) -> None:
         """Pack what was lent of some buffers, before others write there, unless it was taken."""
         for number in numbers:
             for loan in self._loans.pop(number, ()):

@@ -230,8 +230,11 @@ class OnnxruntimeDevice(NumpyDevice):
                 made.append((out, room))
             binding.bind_output(f"y{k}", "cpu", 0, room.dtype.type, room.shape, room.ctypes.data)
         self._put |= segment.put
+        places = {buffer.over for buffer, _ in segment.outputs if buffer.over is not None}
 
         def run() -> None:
+            if places:  # what was lent of who had them before is packed
+                self.keep_loans([n for n in self._loans if n in places or self._known[n][0].over in places])
             for buffer, box in segment.outputs:
                 self._target(buffer, (Region.full(box.shape, box.start),))
             self.copied_nbytes += segment.copied_nbytes

@@ -190,7 +190,7 @@ class Interpreter:
     def rehearse(self, steps: Sequence[DeviceStep]) -> None:
         """Do steps by heart that are about to be done, note them, or find that they are done for the first time."""
         self.rehearsal = known = find_rehearsal(self.memory, self.work, self.ops, steps, self.lending)
-        if known is not None and known.parts:
+        if known is not None and known.parts is not None:
             self.by_heart = known.parts
         elif known is not None:
             self.noting = {}
@@ -312,6 +312,9 @@ class Interpreter:
     def carry(self, at: DeviceStep) -> None:
         """Copy cells of an output to the input whose place it takes, behind the run."""
         if isinstance(at.step, Copy):
+            keep: Callable[[Sequence[int]], None] | None = getattr(self.memory, "keep_loans", None)
+            if keep is not None:  # others may still read what is there
+                keep((at.step.dst,))
             self.memory.copy(self.work.buffers[at.step.src], self.work.buffers[at.step.dst], at.step.regions)
 
     def count(self) -> Counts:
@@ -458,7 +461,9 @@ def count_flop(op: Op, shard: Shard) -> float:
 def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:
     """Where a step's blocks and its scratch memory lie: the same objects in every run with these buffers."""
     buffers = work.buffers
-    known: tuple[Mapping[int, Buffer], tuple[Reads, Writes, Buffer | None]] | None = shard.known.get("launch")
+    every: dict[int, tuple[Mapping[int, Buffer], tuple[Reads, Writes, Buffer | None]]]
+    every = shard.known.setdefault("launch", {})  # those of runs, and of deployments, which hold something beside them
+    known = every.get(id(buffers))
     if known is None or known[0] is not buffers:
         pieces = step.pieces or (None,) * len(step.inputs)
         inputs = tuple(
@@ -467,7 +472,7 @@ def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Wr
         )
         outputs = tuple((buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True))
         workspace = None if step.workspace is None else buffers[step.workspace]
-        known = shard.known["launch"] = buffers, (inputs, outputs, workspace)
+        known = every[id(buffers)] = buffers, (inputs, outputs, workspace)
     return known[1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,11 @@ class Findings(Struct, frozen=True):
     seconds: tuple[float, ...]
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
+    laid_out: dict[frozenset[Buffer], StepFacts] = field(default_factory=dict)
+    """With buffers in other places, by those that are."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
     """They keep their arenas warm from run to run, and live as long as the plan."""
-    cuts: dict[tuple[int, bool], dict[int, Cut]] = field(default_factory=dict)
+    cuts: dict[tuple[int, frozenset[str] | None], dict[int, Cut]] = field(default_factory=dict)
     """By device, and whether the plan is deployed: what it holds at cuts, as they are asked for."""
 
 
@@ -135,12 +137,24 @@ class PreparedPlan(Guarded):
     def laid_out(self, buffers: Mapping[int, Buffer], arenas_nbytes: Sequence[int]) -> PreparedPlan:
         """The same with buffers in other places."""
         made = PreparedPlan(self.plan, self.backend)
-        put_fields(made, work=replace(self.work, buffers=buffers), arenas_nbytes=tuple(arenas_nbytes))
+        key = frozenset(buffers[n] for n, b in self.work.buffers.items() if buffers[n] is not b)
+        work = self._found.laid_out.get(key)  # deployments of one plan have the same objects, by which caches know them
+        if work is None:
+            overtaken: FrozenDict[int, int] = FrozenDict(list_overtaken(self.plan.steps, buffers))
+            work = self._found.laid_out[key] = replace(self.work, buffers=buffers, overtaken=overtaken)
+        put_fields(made, work=work, arenas_nbytes=tuple(arenas_nbytes))
         return made
 
-    def list_known_cuts(self, device: int, is_deployed: bool) -> dict[int, Cut]:
-        """What a device holds at cuts, as far as it was found before; who finds more adds it."""
-        return self._found.cuts.setdefault((device, is_deployed), {})
+    def list_known_cuts(self, device: int, carried: Collection[str] | None) -> dict[int, Cut]:
+        """What a device holds at cuts, as far as it was found before; who finds more adds it.
+
+        Parameters
+        ----------
+        device : int
+        carried : collection of str, optional
+            The inputs that a deployment carries: its programs do not place these. None of a run.
+        """
+        return self._found.cuts.setdefault((device, None if carried is None else frozenset(carried)), {})
 
     def check_room(self) -> None:
         """Raise MemoryError where the arenas do not fit into the memory that the backend has for them."""

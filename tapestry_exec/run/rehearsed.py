@@ -87,8 +87,8 @@ class Rehearsal:
 
     def __init__(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> None:
         self.work, self.ops, self.steps, self.lending = work, ops, steps, lending
-        self.parts: dict[int, Rehearsed] = {}
-        """By the plan's number of each step that was noted; empty before."""
+        self.parts: dict[int, Rehearsed] | None = None
+        """By the plan's number of each step that was noted, of a device that idles none; None before."""
         self.totals: Totals | None = None
         self.score: Score | None = None
         """Of all devices, where these are in one loop."""
@@ -96,7 +96,7 @@ class Rehearsal:
     def count(self) -> Totals:
         """What all steps that are known count together."""
         if self.totals is None:
-            self.totals = Totals.of(self.parts.values())
+            self.totals = Totals.of((self.parts or {}).values())
         return self.totals
 
     def is_of(self, work: object, ops: Mapping[str, Op], steps: Sequence[DeviceStep], lending: bool | None) -> bool:

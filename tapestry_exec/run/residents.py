@@ -12,8 +12,7 @@ from buffers that stay, such as a weight turned around for the operator that rea
 
 Arenas are laid out anew without what stays, which has memory of its own.
 
-An input that is carried stays as well; after a run it gets the cells of the output that takes its place, unless that
-overwrote it already.
+An input that is carried stays as well; after a run it gets the cells of the output that takes its place.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from functools import cache
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec.run.checkpoints.cuts import find_constant, is_placing
 from tapestry_exec.run.prepared import PreparedPlan, list_payloads
@@ -99,7 +99,7 @@ def predict(prepared: PreparedPlan, stays: Residents, given: Sequence[str]) -> P
     plan = prepared.plan
     steps = [*stays.steps, *(at for name in given for at in stays.given[name])]
     placed, own = count_placed(prepared, steps), (at.step for at in (*steps, *stays.carrying))
-    copied = count_local(plan.graph, plan.buffers, own, plan.mesh.size)
+    copied = count_local(plan.graph, prepared.work.buffers.values(), own, plan.mesh.size)
     return Prediction(plan.nbytes_by_link, plan.nbytes_received, placed, copied, plan.nbytes_spilled, stays.peak_nbytes)
 
 
@@ -162,10 +162,10 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
 
 def _lay_out(prepared: PreparedPlan, apart: Collection[int]) -> tuple[Mapping[int, Buffer], list[int]]:
     """The buffers in arenas without some, and how far these reach: no further than before."""
-    buffers, size = prepared.work.buffers, prepared.plan.mesh.size
+    buffers, size = _take_off(prepared, apart), prepared.plan.mesh.size
     offsets, reach = dict[int, int](), [0] * size
     for b in buffers.values():
-        if b.id not in apart and b.within is None and b.over not in apart:
+        if b.id not in apart and b.within is None:
             reach[b.device] = max(reach[b.device], b.offset + b.room)
     if not apart:
         return buffers, reach
@@ -180,6 +180,20 @@ def _lay_out(prepared: PreparedPlan, apart: Collection[int]) -> tuple[Mapping[in
             offsets |= found
             reach[device] = most
     return FrozenDict((number, move(buffers, b, offsets)) for number, b in buffers.items()), reach
+
+
+def _take_off(prepared: PreparedPlan, apart: Collection[int]) -> Mapping[int, Buffer]:
+    """The buffers where none lies over one that stays: behind a run that has the cells which it began with.
+
+    So an output of one carried input may be copied to another one, and checkpoints have the values that a run had.
+    """
+    buffers, first = dict(prepared.work.buffers), dict[int, int]()
+    for at in prepared.steps:
+        if isinstance(at.step, Alloc) and (over := buffers[at.step.buffer].over) in apart and over is not None:
+            new = first.setdefault(over, at.step.buffer)
+            over_new = None if new == at.step.buffer else new
+            buffers[at.step.buffer] = replace(buffers[at.step.buffer], over=over_new)
+    return buffers
 
 
 def _find_buffers(prepared: PreparedPlan, inputs: Collection[str]) -> tuple[set[int], dict[int, str]]:

@@ -217,7 +217,7 @@ class LocalSession:
         def stop_over(mine: Interpreter) -> Stopover:
             device, buffers = mine.device, mine.work.buffers
             own = {n: regions for n, regions in carried.items() if buffers[n].device == device}
-            known = self.prepared.list_known_cuts(device, stays is not None)
+            known = self.prepared.list_known_cuts(device, None if stays is None else stays.given)
             return Stopover(
                 mine, start, programs[device], (at for at in given if at.device == device), own, known, writer
             )
@@ -331,7 +331,7 @@ def _rehearse(job: Job, mine: Sequence[Interpreter]) -> None:
     """Have devices do by heart what all of them know, or note it."""
     for one in mine:
         one.rehearse(job.programs[one.device].steps if job.is_threaded else job.every.steps)
-    if len({(one.noting is None, bool(one.by_heart)) for one in mine}) > 1:
+    if len({(one.noting is None, one.rehearsal is None) for one in mine}) > 1:
         for one in mine:  # some have begun anew
             one.by_heart, one.noting = {}, None
 

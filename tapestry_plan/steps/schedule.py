@@ -154,9 +154,9 @@ class _Lister:
         self.written: defaultdict[int, list[int]] = defaultdict(list)
         self.read: defaultdict[int, list[int]] = defaultdict(list)
         self.before: dict[int, frozenset[int]] = {}
+        """For each buffer who must be done with its place."""
         self.latest: dict[int, int] = {}
         """By the first buffer of a place the one that has it, where that is another one."""
-        """For each buffer who must be done with its place."""
         self.places: defaultdict[int, list[_Place]] = defaultdict(list)
         """For each device the places that buffers have left."""
         self.hosted: dict[int, int] = {}

@@ -15,13 +15,13 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from msgspec import Struct
@@ -54,7 +54,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Prediction, Residents, count_placed
 from tapestry_exec.run.results import RunResult
 from tapestry_exec.run.stores import Written, find_targets
-from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Send, Spill, count_local, is_in_place
+from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Send, Spill, count_local
 from tapestry_sets.limits import Public, check_fields, quote
 from tapestry_sets.regions import Region
 
@@ -199,8 +199,8 @@ class Stopover:
         What is left to do, without what places carried inputs.
     given : sequence of DeviceStep
         What places carried inputs that are given: done first.
-    carried : mapping of int to Carried
-        By buffer the carried inputs.
+    carried : mapping of int to sequence of Region
+        The buffers of carried inputs, with the cells that are placed there.
     known : dict
         Cuts that were found before, by number.
     writer : PartWriter, optional
@@ -213,7 +213,7 @@ class Stopover:
         start: Start,
         program: Sequence[DeviceStep],
         given: Iterable[DeviceStep],
-        carried: Mapping[int, Carried],
+        carried: Mapping[int, Sequence[Region]],
         known: dict[int, Cut],
         writer: PartWriter | None = None,
     ) -> None:
@@ -287,17 +287,11 @@ class Stopover:
     def _list_records(self, number: int) -> list[SavedBuffer]:
         """What is saved at a cut, without where it lies."""
         cut, full = self.find(number), dict[int, bool]()
-        latest = {one.over: n for n in self._list_taken(number) if (one := self.buffers[n]).over is not None}
-        for n, carried in self.carried.items():  # of what has other cells by now nobody reads the tensor
-            is_there = n not in latest or latest[n] in carried.successors
-            full[n] = is_there and has_all(self.buffers[n], carried.regions, self.mine.work)
+        for n in self.carried:
+            full[n] = has_all(self.buffers[n], self.carried[n], self.mine.work)
         found = [self._record(n, False, n in cut.full or full.get(n, False)) for n in (*cut.saved, *self.carried)]
         found += [self._record(n, True, n in cut.full) for n in cut.kept]
         return found + [self._record_guest(n) for n in cut.guests]
-
-    def _list_taken(self, number: int) -> Iterator[int]:
-        """The buffers that took their places before a cut, in order."""
-        return (at.step.buffer for at in self.program if at.number < number and isinstance(at.step, Alloc))
 
     def _show(self, record: SavedBuffer) -> Array:
         """The cells of a buffer, which are written before they change."""
@@ -461,7 +455,7 @@ class Savings:
         work, programs = self.prepared.work, self.programs
         constants, found = list_constants(self.prepared), []
         for device, program in enumerate(programs):
-            known = self.prepared.list_known_cuts(device, self.stays is not None)
+            known = self.prepared.list_known_cuts(device, None if self.stays is None else self.stays.given)
             if number not in known:
                 mine = {n: one for n, one in work.buffers.items() if one.device == device}
                 known[number] = find_cut(number, program, work, mine, constants)
@@ -624,16 +618,16 @@ class Savings:
                 spilled[at.device] += buffers[step.buffer].nbytes
             elif isinstance(step, Copy) and step.again and step.src == HOST:
                 spilled[at.device] += _count_nbytes(buffers[step.dst], step.regions)
-        received, carried = [0] * size, list_carried(self.stays)
+        received = [0] * size
         for (_, target), nbytes in links.items():
             received[target] += nbytes
         taken = [at.step.buffer for at in steps if isinstance(at.step, Alloc)] + [n for cut in cuts for n in cut.alive]
         for one in (buffers[n] for n in taken):
-            if one.within is None and one.over not in carried:
+            if one.within is None:
                 peaks[one.device] = max(peaks[one.device], one.offset + one.room)
         held = (0,) * size if self.stays is None else self.stays.nbytes_held
         behind = () if self.stays is None else self.stays.carrying
-        copied = count_local(prepared.plan.graph, prepared.plan.buffers, (at.step for at in (*steps, *behind)), size)
+        copied = count_local(prepared.plan.graph, buffers.values(), (at.step for at in (*steps, *behind)), size)
         return Prediction(
             links,
             tuple(received),
@@ -662,28 +656,10 @@ def list_constants(prepared: PreparedPlan) -> set[str]:
     return {name for name, one in prepared.plan.graph.stored.items() if one.kind == "constant"}
 
 
-class Carried(NamedTuple):
-    """The buffer of an input that is carried.
-
-    Parameters
-    ----------
-    regions : tuple of Region
-        The cells that are placed there.
-    successors : frozenset of int
-        Buffers of the output that takes its place, where that overwrites it: then these have the input of the next run.
-    """
-
-    regions: tuple[Region, ...]
-    successors: frozenset[int]
-
-
-def list_carried(stays: Residents | None) -> dict[int, Carried]:
-    """The buffers of inputs that are carried, of those that stay."""
-    if stays is None:
-        return {}
+def list_carried(stays: Residents | None) -> dict[int, tuple[Region, ...]]:
+    """The buffers of inputs that are carried, of those that stay, with the cells that are placed there."""
     found: dict[int, tuple[Region, ...]] = {}
-    for at in (at for each in stays.given.values() for at in each):
+    for at in () if stays is None else (at for each in stays.given.values() for at in each):
         if isinstance(at.step, Copy):
             found[at.step.dst] = (*found.get(at.step.dst, ()), *at.step.regions)
-    copies = [at.step for at in stays.carrying if isinstance(at.step, Copy) and is_in_place(at.step, stays.buffers)]
-    return {n: Carried(found[n], frozenset(one.src for one in copies if one.dst == n)) for n in sorted(found)}
+    return dict(sorted(found.items()))

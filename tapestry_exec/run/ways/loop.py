@@ -80,7 +80,7 @@ class Loop:
 
     def _run_at_once(self) -> Record:
         """Do all steps where nothing is asked or told between two."""
-        if self.interpreters[0].by_heart:
+        if any(one.by_heart for one in self.interpreters):
             return self._run_by_heart()
         ways, timeline, at = [one.do for one in self.interpreters], list[Noted](), None
         for one in self.interpreters:

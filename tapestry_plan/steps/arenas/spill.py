@@ -143,7 +143,8 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     ((2304, 2304), (2048, 2048))
     """
     timelines = list_timelines(_write_apart(plan), range(plan.mesh.size))
-    return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))
+    widest = (find_widest(timelines[device])[1] for device in range(plan.mesh.size))
+    return tuple(map(min, widest, plan.peak_nbytes))  # as it is, with blocks over others, it may need less
 
 
 def _parse_memory(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> list[int]:

@@ -42,7 +42,7 @@ def small_plan() -> tuple[ShardPlan, list[dict[str, np.ndarray]]]:
 
 def count_known(backend: Any) -> int:
     """Steps whose calls are known, of the devices that a backend keeps."""
-    return sum(len(one.rehearsal.parts) for devices in backend._closed for one in devices if one.rehearsal)
+    return sum(len(one.rehearsal.parts or ()) for devices in backend._closed for one in devices if one.rehearsal)
 
 
 @WAYS
@@ -266,3 +266,17 @@ def test_cells_that_were_packed_as_a_run_was_noted_are_read_where_they_lie_in_la
         feeds = {name: 0.1 * np.random.default_rng(turn).random((8, 6), np.float32) for name in "xz"}
         found = run(p, feeds, backend=backend, ops={"slow": slow})
         assert_same(found, run(p, feeds, backend=SerialBackend(), ops={"slow": slow}))
+
+
+def test_a_device_that_idles_keeps_no_other_from_it() -> None:
+    """Its steps are none, which is known as soon as those of the others are."""
+    g = Graph()
+    g.output(ops.exp(ops.relu(g.input("x", (6, 4)), name="a"), name="b"), "y")
+    p = plan(g, Mesh(3), fix={"a": {"i0": 2}, "b": {"i0": 2}}, fuse=False)
+    assert not any(buffer.device == 2 for buffer in p.buffers)
+    x = np.ones((6, 4), np.float32)
+    with deploy(p, backend=SerialBackend()) as placed:
+        for _ in range(5):
+            placed.run({"x": x})
+        known = [device.rehearsal.parts for device in placed._session.devices]
+    assert known[0] and known[1] and known[2] == {}
