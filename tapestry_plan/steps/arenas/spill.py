@@ -117,6 +117,8 @@ def _with_written(plan: ShardPlan, written: Written, spill_nbytes: tuple[int, ..
 def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     """Bytes that each device needs at least, however much is spilled: the most that one step uses at once.
 
+    Each block has a place of its own then; a plan that spills nothing has results over operands, and may need less.
+
     Parameters
     ----------
     plan : ShardPlan
@@ -143,8 +145,7 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     ((2304, 2304), (2048, 2048))
     """
     timelines = list_timelines(_write_apart(plan), range(plan.mesh.size))
-    widest = (find_widest(timelines[device])[1] for device in range(plan.mesh.size))
-    return tuple(map(min, widest, plan.peak_nbytes))  # as it is, with blocks over others, it may need less
+    return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))
 
 
 def _parse_memory(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> list[int]:
