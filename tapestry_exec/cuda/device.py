@@ -27,7 +27,7 @@ from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import InPlaceBlock, Monoid, Op, Shard, components_of, is_in_place, merge_states
 from tapestry_plan.rewrite import Derived, list_inside, with_ops
-from tapestry_plan.steps import HOST, Buffer, Within, align, lies_in
+from tapestry_plan.steps import HOST, Buffer, Within, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -196,7 +196,7 @@ class CupyDevice:
         for number, block in self._blocks.items():
             buffer = block.buffer
             is_there = self._latest.get(number if buffer.over is None else buffer.over, number) == number
-            if is_there and buffer.within is None and number not in self._held and buffer.over not in self._held:
+            if is_there and buffer.within is None and number not in self._held:
                 self._tell(block, False)
         self._blocks = dict(self._held)
         self._latest.clear()
@@ -266,7 +266,7 @@ class CupyDevice:
             host.uses.reads += block.uses.reads
             return
         first = buffer.id if buffer.over is None else buffer.over
-        if self._latest.get(first, buffer.id) != buffer.id or first in self._held:
+        if self._latest.get(first, buffer.id) != buffer.id:
             return  # its place is another one's
         self._latest.pop(first, None)
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
@@ -390,7 +390,7 @@ class CupyDevice:
 
     def _lies(self, src: Buffer, dst: Buffer) -> bool:
         """Whether what is copied lies in its place: who reads that then waits for who wrote the source."""
-        if not lies_in(src, dst.id):
+        if src.within is None or src.within.buffer != dst.id:
             return False
         self._blocks[dst.id].uses.writes += self._blocks[src.id].uses.writes
         return True

@@ -22,7 +22,7 @@ from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Rehearsal, Writes, check_room, count_cores
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
-from tapestry_plan.steps import Buffer, align, lies_in
+from tapestry_plan.steps import Buffer, align
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
@@ -345,9 +345,7 @@ class NumpyDevice:
         """
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
-            there = self._held.get(buffer.over) if buffer.over is not None else None
-            lies = (*_lay(buffer, self.memory), buffer.offset + buffer.room) if there is None else (there, there, 0)
-            known = self._known[buffer.id] = buffer, *lies
+            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory), buffer.offset + buffer.room
         self._arrays[buffer.id] = known[1]
         if buffer.within is None:
             if self._held_nbytes + known[3] > self.peak_nbytes:
@@ -492,7 +490,7 @@ class NumpyDevice:
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device; nothing where they lie in place."""
-        if lies_in(src, dst.id):
+        if src.within is not None and src.within.buffer == dst.id:
             return
         source, target = self._span(src, self._array(src)), self._span(dst, self._target(dst, regions))
         pairs = self._pair(src, source, dst, target, regions)
@@ -512,7 +510,7 @@ class NumpyDevice:
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces; nothing where they lie in place."""
-        if lies_in(src, dst.id):
+        if src.within is not None and src.within.buffer == dst.id:
             return
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
@@ -616,7 +614,7 @@ class NumpyDevice:
 
     def foresee(self, buffer: Buffer, box: Box, piece: Piece | None = None) -> Array:
         """Where a block will lie when its buffer has taken its place; of one that stays where it lies."""
-        there = self._held.get(buffer.id if buffer.over is None else buffer.over)
+        there = self._held.get(buffer.id)
         return _find_block(_lay(buffer, self.memory)[0] if there is None else there, buffer, box, piece)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:

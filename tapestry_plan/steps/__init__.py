@@ -166,7 +166,6 @@ from tapestry_plan.steps.step import (
     Within,
     Written,
     is_in_place,
-    lies_in,
     list_buffers,
     list_overtaken,
     list_written,

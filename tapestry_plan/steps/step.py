@@ -397,13 +397,9 @@ def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]])
 
 
 def is_in_place(step: Copy, buffers: Mapping[int, Buffer]) -> bool:
-    """Whether a copy moves nothing, as its source lies in its target: it tells when the cells are there."""
-    return step.src != HOST and lies_in(buffers[step.src], step.dst)
-
-
-def lies_in(buffer: Buffer, other: int) -> bool:
-    """Whether a buffer's cells lie within those of another one, or over them."""
-    return buffer.over == other or (buffer.within is not None and buffer.within.buffer == other)
+    """Whether a copy moves nothing, as its source lies within its target: it tells when the cells are there."""
+    within = buffers[step.src].within if step.src != HOST else None
+    return within is not None and within.buffer == step.dst
 
 
 def list_overtaken(steps: Iterable[ProgramStep], buffers: Mapping[int, Buffer]) -> dict[int, int]:
