@@ -1,7 +1,6 @@
 """What the caller hears of all devices: by lines, which other threads read, and by wires, which he reads himself.
 
-Through a line a word takes four turns of threads. On two devices a run of small steps takes 2.8 ms so, and 1.2 by
-wires, which is why the caller has sockets, too::
+Through a line a word takes four turns of threads, through a wire one, which is why the caller has sockets, too::
 
     caller ── wire ──────────────────────────────────► task's thread      run, done, and whatever else they say
     caller ─► client's loop ── line ─► worker's loop ─► task's thread      end; alive, ended; all where there is no wire
