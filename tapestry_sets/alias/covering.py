@@ -1,6 +1,7 @@
 """Several views together: do they read all that another one reads, what do they leave out, and what is read twice?
 
 products    of each view as of the other, its indices axis by axis: what is left is looked for axis by axis
+bits        of short allocations: one integer each, and one operation of it for each view
 counts      of views that share no cell: what each shares with the other adds up to its size
 as one      else the views are put together as one view, which is asked as any other is
 """
@@ -286,6 +287,9 @@ def lies_in_all(views: Sequence[View], other: View) -> bool:
     found = ask_one((TooHard,), _lacking_by_products, views, other)
     if found is not OPEN:
         return found is None
+    found = _lacking_by_bits(views, other) if len(views) > 1 else OPEN
+    if found is not OPEN:
+        return found is None
     all_in = ask_one((TooHard,), _lies_in_by_counts, views, other) if len(views) > 1 else OPEN
     return _as_one(views, other).contains(other) if all_in is OPEN else all_in
 
@@ -299,6 +303,8 @@ def find_lacking(views: Sequence[View], other: View) -> Lacking | None:
         As `View.contains`.
     """
     found = ask_one((TooHard,), _lacking_by_products, views, other) if len(views) > 1 else OPEN
+    if found is OPEN and len(views) > 1:
+        found = _lacking_by_bits(views, other)
     if found is not OPEN:
         return found
     if len(views) > 1 and ask_one((TooHard,), _lies_in_by_counts, views, other) is True:
@@ -322,6 +328,20 @@ def _lacking_by_products(views: Sequence[View], other: View) -> Lacking | Open |
             at = axis_products.find_beside(one, many)
             if at is not None:
                 return allocation, at
+    return None
+
+
+def _lacking_by_bits(views: Sequence[View], other: View) -> Lacking | Open | None:
+    """Such a cell, from the row-major numbers as bits."""
+    for allocation, theirs in other.cells.items():
+        left = theirs.bits
+        for cells in [view.cells[allocation] for view in views if allocation in view.cells]:
+            bits = cells.bits  # one integer at a time: each may be 2 MB
+            left = None if left is None or bits is None else left & ~bits
+        if left is None:
+            return OPEN
+        if left:
+            return allocation, theirs.cell_of((left & -left).bit_length() - 1)
     return None
 
 

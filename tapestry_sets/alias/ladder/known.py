@@ -20,7 +20,7 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.bands import Banded, read_bands
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
-from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
+from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach, sum_bits
 from tapestry_sets.integers import (
     Bools,
     DisjointSetts,
@@ -32,6 +32,7 @@ from tapestry_sets.integers import (
     ends_of,
     members,
 )
+from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces, current, freeze_array, limits
 from tapestry_sets.regions import AxisSet, AxisSets, Box, axis_products, axis_sets, flat
 from tapestry_sets.views import INT64_MAX, IndexProducts, Piece, images, read_patches, reading
@@ -173,6 +174,17 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         """Yield setts as disjoint progressions; TooManyPieces if a sett is not few."""
         assert isinstance(self.setts, DisjointSetts), "only setts are split"
         return (p for m in self.setts.members for p in members.sums_of(m.nest, 0, self.extent))
+
+    @property
+    def bits(self) -> int | None:
+        """The numbers as bits of an integer, made anew; None in long allocations and of neither sums nor few setts."""
+        if self.extent > tuning.BIT_SPAN:
+            return None
+        if self.sums is not None:
+            return sum_bits(self.sums[1]) << self.sums[0]
+        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > tuning.FEW_HELD:
+            return None
+        return nests.union_bits(self.setts._nests, 0, self.extent)
 
     # -- through the pieces ---------------------------------------------------------------------------
 

@@ -266,6 +266,9 @@ def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
         p, q = a.sums, b.sums
         if p is not None and q is not None and max(reach(p[1]), reach(q[1])) <= tuning.BIT_SPAN:
             return _count_equal_bits(p, q)
+        first, second = a.bits, b.bits
+        if first is not None and second is not None:
+            return (first & second).bit_count()
         one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
         return OPEN if is_open else together.count_shared(one, two, 0, a.extent, lists=False)

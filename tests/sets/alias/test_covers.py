@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import allocate, concatenate, covers, tally
+from tapestry_sets import allocate, concatenate, covers, limits, tally
 from tapestry_sets.solvers import isl
 from tests.strategies import chains, views
 
@@ -52,6 +52,41 @@ def test_what_is_read_twice_is_found_with_its_readers(
     (home,) = view.allocations
     check_twice(covers(many, view), arrays, cells(values), home.shape)
     check_twice(covers(many), arrays, set(range(1, home.size + 1)) if many else set(), home.shape)
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> tuple[list[Any], list[np.ndarray], Any, np.ndarray]:
+    """Views whose steps lie within each other: their numbers are sums, and no few setts."""
+    base = allocate((2000,), name="A")
+    array = np.arange(1, 2001)
+    whole = [base, array]
+    found = []
+    for _ in range(draw(st.integers(2, 4))):
+        shape = draw(st.lists(st.integers(2, 5), min_size=3, max_size=4))
+        steps = draw(st.lists(st.integers(1, 99), min_size=len(shape), max_size=len(shape)))
+        first = draw(st.integers(0, 200))
+        view = base[first:].as_strided(shape, steps)
+        found.append((view, np.lib.stride_tricks.as_strided(array[first:], shape, [8 * by for by in steps])))
+    one, values = draw(st.sampled_from([whole, [base[3:1500:3], array[3:1500:3]], found.pop()]))
+    return [v for v, _ in found], [x for _, x in found], one, values
+
+
+@given(interleaved())
+def test_views_of_interleaved_steps_cover_what_they_read(
+    case: tuple[list[Any], list[np.ndarray], Any, np.ndarray],
+) -> None:
+    test_views_cover_what_they_read_together.hypothesis.inner_test(case)  # type: ignore[attr-defined]
+    test_what_is_read_twice_is_found_with_its_readers.hypothesis.inner_test(case)  # type: ignore[attr-defined]
+
+
+def test_a_gap_between_sums_of_steps_is_found_at_once() -> None:
+    """Sums of which none are few setts: 150,000 runs each, which took 3.3 s to be listed."""
+    base = allocate((10**6,), name="A")
+    steps = [(9973, 7919, 6007, 5003), (9967, 7907, 5987, 4999)]
+    both = [base.as_strided((20,) * 4, by) for by in steps]
+    with limits(max_pieces=100), tally() as t:
+        assert covers(both, base).gap == ((1,), base.allocations[0], (1,))
+    assert t.closed and not t.listed
 
 
 def check_twice(found: Any, arrays: list[np.ndarray], wanted: set[int], shape: tuple[int, ...]) -> None:
