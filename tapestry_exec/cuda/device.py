@@ -195,7 +195,7 @@ class CupyDevice:
         """Give up all buffers that are left but those that stay."""
         for number, block in self._blocks.items():
             buffer = block.buffer
-            is_there = self._latest.get(number if buffer.over is None else buffer.over, number) == number
+            is_there = self._latest.get(buffer.place, number) == number
             if is_there and buffer.within is None and number not in self._held:
                 self._tell(block, False)
         self._blocks = dict(self._held)
@@ -265,10 +265,9 @@ class CupyDevice:
             host.uses.writes += block.uses.writes
             host.uses.reads += block.uses.reads
             return
-        first = buffer.id if buffer.over is None else buffer.over
-        if self._latest.get(first, buffer.id) != buffer.id:
+        if self._latest.get(buffer.place, buffer.id) != buffer.id:
             return  # its place is another one's
-        self._latest.pop(first, None)
+        self._latest.pop(buffer.place, None)
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
 
@@ -404,7 +403,7 @@ class CupyDevice:
         """The outermost block that a buffer lies in, maybe itself."""
         while buffer.within is not None:
             buffer = self._blocks[buffer.within.buffer].buffer
-        return buffer.id if buffer.over is None else buffer.over
+        return buffer.place
 
     def _tell(self, block: Block, live: bool) -> None:
         """Tell a checker, if there is one, which bytes of the arena are a buffer's."""

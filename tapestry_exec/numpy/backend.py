@@ -625,7 +625,7 @@ def _list_overtaken(inputs: Reads, outputs: Writes) -> tuple[int, ...]:
     """The buffers that a step reads in the places where it writes."""
     places = {buffer.over for buffer, _ in outputs if buffer.over is not None}
     read = {item[0] for item in inputs if item is not None}
-    return tuple(sorted(one.id for one in read if one.id in places or one.over in places))
+    return tuple(sorted(one.id for one in read if one.place in places))
 
 
 def _is_overtaken(known: Launched, k: int) -> bool:

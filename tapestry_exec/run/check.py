@@ -389,13 +389,12 @@ class _Follow:
             self._check_joined(held)
             del self.live[b.within.buffer].guests[b.id]
             return
-        first = b.id if b.over is None else b.over
-        there = self.sharing[first]
+        there = self.sharing[b.place]
         told = "buffer {} lies over buffer {}, which is not given back"
         self._need(there[0] == b.id, told, b.id, there[0])
         there.remove(b.id)
         if b.nbytes and not there:
-            del places[bisect_left(places, (b.offset, first))]
+            del places[bisect_left(places, (b.offset, b.place))]
 
     def _check_joined(self, held: Held) -> None:
         """A buffer lies within another one to be a part of it: else that one may stay where others may not go."""

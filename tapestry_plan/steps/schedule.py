@@ -235,7 +235,7 @@ class _Lister:
         if buffer.within is not None:  # who takes the host's place waits for them, too
             self.read[buffer.within.buffer] += users
             return
-        if self.latest.get(buffer.id if buffer.over is None else buffer.over, buffer.id) != buffer.id:
+        if self.latest.get(buffer.place, buffer.id) != buffer.id:
             return
         self.places[buffer.device].append(_Place(buffer.offset, buffer.offset + align(buffer.nbytes), users))
 

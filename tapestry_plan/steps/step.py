@@ -105,6 +105,11 @@ class Buffer(Brief, Struct, frozen=True):
         return self.within is None and self.over is None
 
     @property
+    def place(self) -> int:
+        """The first of the buffers that have its place one after the other, maybe itself."""
+        return self.id if self.over is None else self.over
+
+    @property
     def room(self) -> int:
         """Bytes of the arena that it takes for itself: whole cache lines, none within another buffer."""
         return 0 if self.within is not None else align(self.nbytes)

@@ -34,10 +34,9 @@ def list_takings(steps: Iterable[ProgramStep], buffers: Buffers, guests: Collect
             continue
         buffer = buffers[step.buffer]
         if buffer.within is None and buffer.id not in guests:
-            first = buffer.id if buffer.over is None else buffer.over
-            there[first] += 1 if isinstance(step, Alloc) else -1
-            if there[first] == isinstance(step, Alloc):  # it is the first one there, or was the last
-                yield step if isinstance(step, Alloc) else Free(first)
+            there[buffer.place] += 1 if isinstance(step, Alloc) else -1
+            if there[buffer.place] == isinstance(step, Alloc):  # it is the first one there, or was the last
+                yield step if isinstance(step, Alloc) else Free(buffer.place)
 
 
 def lay_out(
@@ -105,6 +104,6 @@ def move(buffers: Buffers, buffer: Buffer, offsets: Mapping[int, int]) -> Buffer
     around = buffer
     while around.within is not None:
         around = buffers[around.within.buffer]
-    first = around if around.over is None else buffers[around.over]
+    first = buffers[around.place]
     offset = offsets.get(first.id, first.offset) + buffer.offset - around.offset
     return buffer if offset == buffer.offset else replace(buffer, offset=offset)
