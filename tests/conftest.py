@@ -11,6 +11,7 @@ import os
 # One BLAS thread for each test process: several that share the cores slow each other down many times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import gc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,9 +102,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     option, register = config.getoption, config.pluginmanager.register
-    if config.pluginmanager.hasplugin(
-        "nbmake"
-    ):  # no option of pyproject.toml's, which is read where nbmake is missing too
+    # No option of pyproject.toml's, which is read where nbmake is missing too. The default run has the notebooks' cells
+    # run once, by test_notebooks; the site runs them in a kernel.
+    if option("--all") and config.pluginmanager.hasplugin("nbmake"):
         config.option.nbmake, config.option.nbmake_timeout = True, SECONDS_OF_A_CELL
     chosen = "thorough" if option("--all") else "new" if option("--new") else ""
     settings.load_profile(chosen or os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -164,6 +165,17 @@ def _no_gpu() -> str:
     except BackendUnavailable as error:
         return str(error)
     return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for no garbage while tests are collected, nor later among the many objects that these are."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -182,6 +182,7 @@ print("followed", len(examples), "examples and", len(lines), "commands")
 """What a new process does of README, in its order, with the packages in a folder."""
 
 
+@pytest.mark.heavy(2)
 def test_a_clean_clone_does_what_the_readme_says(tmp_path: Path) -> None:
     """What Git has is built, installed beside the libraries that are here, and asked what README asks: with no network,
     and nothing of this checkout. A fresh environment with its downloads is what `.ci/run` makes."""

@@ -66,6 +66,7 @@ def drawn(folder: Path) -> list[str]:
     return lines
 
 
+@pytest.mark.heavy(2)
 def test_a_number_says_the_examples_and_one_command_repeats_what_fails(folder: Path) -> None:
     found = ran(folder, "--new", "20261123")
     assert found.returncode == 1 and "1 failed, 3 passed, " in found.stdout, found.stdout + found.stderr

@@ -1,6 +1,6 @@
 """Notebooks are kept as they are written, without outputs; they ask before they tell, and their answers are right.
 
-That they run in a kernel is seen by pytest itself, which collects them with nbmake.
+That they run in a kernel is seen as the site is made, and with `--all` by nbmake, which pytest collects them with.
 """
 
 from __future__ import annotations

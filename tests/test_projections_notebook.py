@@ -22,6 +22,7 @@ def every_setting(draw: Callable[..., Picture], **sliders: SimpleNamespace) -> l
     return [draw(**dict(zip(sliders, at, strict=True))) for at in product(*values)]
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("has_sliders", [False, True])
 def test_the_pictures_are_legible_at_every_setting(has_sliders: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[SimpleNamespace] = []

@@ -67,6 +67,7 @@ def values_of_plans() -> dict[str, Any]:
     }
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("what", list(values_of_plans()))
 def test_no_value_hands_out_a_container_that_it_keeps(what: str) -> None:
     assert live(values_of_plans()[what], PASSED_OVER) == set()

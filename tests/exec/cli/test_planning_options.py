@@ -103,6 +103,7 @@ def test_what_is_asked_for_is_what_the_plan_is_asked_for(file: Path, given: list
     assert ShardPlan.from_json(result.stdout) == plan(load_onnx(file), Mesh((2, 2)), **asked)
 
 
+@pytest.mark.heavy(2)
 def test_what_is_asked_for_is_not_what_there_is_without(file: Path) -> None:
     """Else the test above would say nothing."""
     graph, mesh = load_onnx(file), Mesh((2, 2))

@@ -86,6 +86,7 @@ def slow_network(n: int = 1024, layers: int = 400) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.skipif(sys.platform == "win32", reason="there, a test cannot send Ctrl-C to one process")
 def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     """A real SIGINT in the middle of a run: one line, status 130, and no file."""

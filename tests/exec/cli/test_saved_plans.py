@@ -49,6 +49,7 @@ def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
     assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
 
 
+@pytest.mark.heavy(2)
 def test_what_a_saved_plan_decided_is_kept_but_for_what_is_fixed(saved: Path, tmp_path: Path) -> None:
     p = ShardPlan.from_json(saved.read_bytes())
     same = called("plan", MODEL, "--like", saved, "--json", "-q")

@@ -52,6 +52,7 @@ def right(p: ShardPlan, feeds: Feeds, backend: CupyBackend, **options: Any) -> N
 # -- recordings ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy(2)
 def test_one_array_may_be_several_inputs_of_a_run_that_is_recorded() -> None:
     g = Graph()
     x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
@@ -182,6 +183,7 @@ def test_threads_take_turns() -> None:
     assert found == [True] * 8
 
 
+@pytest.mark.heavy(2)
 def test_memory_that_does_not_fit_any_more_is_free_before_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = simulated.cupy(1)
 
@@ -208,6 +210,7 @@ def test_the_device_that_was_current_is_current_again() -> None:
 # -- kernels and operators ----------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy(2)
 def test_one_source_with_other_options_is_another_kernel() -> None:
     g = Graph()
     x = g.input("x", (4, 6))

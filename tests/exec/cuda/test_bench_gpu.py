@@ -14,6 +14,7 @@ from tapestry_exec.run.trace import Phase
 SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "bench_gpu.py"
 
 
+@pytest.mark.heavy(2)
 def test_every_table_is_made_on_a_simulated_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

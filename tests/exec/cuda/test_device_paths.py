@@ -295,6 +295,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Graph, dict[str, dict[str, int]]]:
     return g, {node: {axis.name: min(draw(st.integers(1, 3)), axis.size)}}
 
 
+@pytest.mark.heavy(2)
 @given(convolutions(), st.integers(0, 9))
 @settings(max_examples=60, suppress_health_check=[*HealthCheck])
 def test_direct_convolutions(work: tuple[Graph, Any], seed: int) -> None:
@@ -366,6 +367,7 @@ def test_a_convolution_has_the_same_result_either_way(
         assert ("convolution" in compute_entries(entries)) == is_direct
 
 
+@pytest.mark.heavy(2)
 @given(convolutions(), st.integers(0, 9), st.sampled_from([1, 1 << 28]))
 @settings(max_examples=60, suppress_health_check=[*HealthCheck])
 def test_unfolded_convolutions(work: tuple[Graph, Any], seed: int, nbytes: int) -> None:
@@ -414,6 +416,7 @@ def test_uniform_cells(
 HOW = "none", "add", "mul", "min", "max"
 
 
+@pytest.mark.heavy(2)
 @given(
     st.sampled_from(["put_along_axis", "scatter_nd"]),
     st.sampled_from(HOW),

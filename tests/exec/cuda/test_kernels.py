@@ -452,6 +452,7 @@ def scatterings(draw: st.DrawFn) -> tuple[int, tuple[int, ...], int, bool]:
     return draw(st.sampled_from([0, 1, 2, 5, 33])), lanes, draw(st.integers(1, 9)), draw(st.booleans())
 
 
+@pytest.mark.heavy(2)
 @given(scatterings(), st.sampled_from((*kernels.MERGES, "replace")), DTYPES, st.integers(0, 99))
 @FEW
 def test_scatters_go_turn_by_turn(

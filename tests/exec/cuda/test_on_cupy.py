@@ -185,6 +185,7 @@ def test_random_graphs(factory: Callable[..., CupyBackend], recipe: Recipe, devi
     exactly(plan(g, Mesh(devices)), feeds, factory())
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("model", ["resnet", "bert", "gpt2"])
 def test_models_agree_with_the_unsharded_run_on_numpy(make: Callable[..., CupyBackend], model: str) -> None:
     pytest.importorskip("onnx", reason="the models are ONNX files")

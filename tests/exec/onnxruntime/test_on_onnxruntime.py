@@ -83,6 +83,7 @@ def test_networks_give_the_same(name: str, devices: int) -> None:
     assert mine > every / 4, "most blocks that are not turned have sessions"
 
 
+@pytest.mark.heavy(2)
 def test_a_network_of_depthwise_convolutions_gives_the_same() -> None:
     model = light_model("shufflenet")
     g = load_onnx(model, outputs=before_softmax(model))
@@ -98,6 +99,7 @@ def test_plans_of_many_kinds_give_the_same(seed: int) -> None:
     run_both(p, of_floats(p.graph, seed), 1e-4)
 
 
+@pytest.mark.heavy(2)
 @given(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 2, 3]),

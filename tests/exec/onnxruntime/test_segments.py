@@ -54,6 +54,7 @@ def weights(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", ["resnet50", "shufflenet", "squeezenet"])
 def test_a_network_on_one_device_is_one_session_with_the_bits_of_the_whole(
     name: str, found: list[segments.Stretch]

@@ -26,6 +26,7 @@ class Later(Sabotage):
         super().act("" if kind == "waiting" else kind)
 
 
+@pytest.mark.heavy(2)
 def test_a_killed_process_costs_what_is_behind_the_last_checkpoint(rounds: int, tmp_path: Path) -> None:
     """The process of device 0 is killed in the third of six stages, once in each round; all go on from the second."""
     for k in range(rounds):

@@ -148,6 +148,7 @@ def test_networks_have_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str
             assert found.nbytes_by_link == case.plan.nbytes_by_link
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_processes_that_stay_run_often(processes: int) -> None:
     g = load_onnx(MODELS / "gpt2.onnx")
@@ -254,6 +255,7 @@ def test_devices_share_processes_where_that_is_even() -> None:
         assert share_out([1.0] * 4, None, [6, 4, 3, 3], 9) == [(0,), (1,), (2,), (3,)], "one of two would be full"
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize("devices", [3, 4])
 def test_devices_of_one_process_take_turns(devices: int, processes: int) -> None:
@@ -282,6 +284,7 @@ def test_processes_that_are_killed_between_runs_are_started_again(which: int) ->
         assert first.tobytes() == placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
 
 
+@pytest.mark.heavy(2)
 def test_ctrl_c_ends_the_processes() -> None:
     p, inputs = made(2)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have programs behind `&` ignore it
@@ -292,6 +295,7 @@ def test_ctrl_c_ends_the_processes() -> None:
     assert time.monotonic() - begin < 30
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_processes_end_when_the_caller_is_killed(how: signal.Signals, rounds: int, tmp_path: Path) -> None:
     """As its blocks take a minute, they are killed amid them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import relu
 
 
+@pytest.mark.heavy(2)
 @given(st.integers(1, 6), st.integers(0, 1), st.data())
 def test_layouts_of_outputs(devices: int, axis: int, data: st.DataObject) -> None:
     shape = (6, 5)

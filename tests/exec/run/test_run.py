@@ -108,6 +108,7 @@ def test_a_view_of_an_input_may_be_an_output(backend: str | CupyBackend) -> None
     assert (r.outputs["even"].tolist(), r.outputs["odd"].tolist()) == ([0, 2, 4], [2, 6, 10])
 
 
+@pytest.mark.heavy(2)
 @given(st.data())
 def test_sharded_convolutions(backend: str | CupyBackend, data: st.DataObject) -> None:
     """Uneven parts, halos, strides, dilations and split reductions; poison would show as NaN."""

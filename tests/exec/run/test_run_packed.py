@@ -30,6 +30,7 @@ def first_fit(p: ShardPlan, device: int) -> int:
     return most
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("widths", [(8, 32, 8, 8), (24, 32, 8, 24)])
 def test_plans_of_less_memory_give_the_same_values(widths: tuple[int, ...]) -> None:
     g = Graph()

@@ -56,6 +56,7 @@ def test_each_operator_has_the_same_bits_however_it_is_cut(case: Case) -> None:
             assert made == {name: array.tobytes() for name, array in wanted.items()}
 
 
+@pytest.mark.heavy(2)
 @given(
     kind=st.sampled_from(["matmul", "sum", "mean", "prod", "var", "logsumexp", "softmax", "conv"]),
     sizes=st.tuples(*[st.integers(2, 24)] * 3),

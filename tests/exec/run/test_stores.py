@@ -131,6 +131,7 @@ def test_dask_arrays_are_computed_chunk_by_chunk() -> None:
     assert evaluate(p.graph, {"x": x, "w": inputs["w"]})["turned"].shape == (24, 40)
 
 
+@pytest.mark.heavy(2)
 def test_a_deployment_reads_them_in_each_run(tmp_path: Path) -> None:
     p, inputs = viewed()
     x = store(tmp_path, "x", inputs["x"], (8, 24))
@@ -375,6 +376,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy(2)
 def test_functions_of_the_callers_script_are_called_by_the_caller(tmp_path: Path) -> None:
     """Other processes have another `__main__`."""
     pytest.importorskip("dask.array", reason="dask is not installed")

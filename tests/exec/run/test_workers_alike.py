@@ -11,6 +11,7 @@ from tapestry_exec import BackendUnavailable
 from tapestry_exec.run import check_alike
 
 
+@pytest.mark.heavy(2)
 def test_the_blas_is_numpys_whatever_else_is_loaded() -> None:
     """SciPy brings its own, of another version: a process that has loaded it computes the same products."""
     pytest.importorskip("scipy.linalg")

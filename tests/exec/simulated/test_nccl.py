@@ -98,6 +98,7 @@ def tight(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.usefixtures("tight")
 @given(words())
 @settings(max_examples=max(10, settings.default.max_examples // 6))

@@ -82,6 +82,7 @@ def test_the_budgets_are_of_the_kernels_that_run_on_the_cpu() -> None:
     assert set(shim.kernels_of(kernels.SOURCE)) == set(REGISTERS)
 
 
+@pytest.mark.heavy(2)
 @each
 def test_products_and_sums_round_separately(arch: str) -> None:
     """Fused multiply-adds are where the source says so, and in the library's functions: nowhere else."""
@@ -93,6 +94,7 @@ def test_products_and_sums_round_separately(arch: str) -> None:
     assert not FUSED.search(compile_cubin(PRODUCT_AND_SUM, arch, kernels.OPTIONS).ptx)
 
 
+@pytest.mark.heavy(2)
 def test_subnormal_numbers_stay_where_bits_are_numpys() -> None:
     """CuPy compiles with -ftz=true; what is left of it asks for NaNs alone, which it does not change."""
     made = compile_cubin(kernels.SOURCE, "sm_90", [*kernels.OPTIONS, "-ftz=true"])

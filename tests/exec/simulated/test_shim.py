@@ -95,6 +95,7 @@ extern "C" __global__ void functions(unsigned long long* y) {
 EXTENTS = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
 
 
+@pytest.mark.heavy(2)
 @given(EXTENTS, EXTENTS, st.integers(0, 99))
 @settings(max_examples=50)
 def test_each_thread_of_each_block_runs_once(grid: Any, block: Any, seed: int) -> None:
@@ -162,6 +163,7 @@ def test_kernels_are_found_behind_macros_and_beside_templates() -> None:
     assert kernels_of(source) == ("add_int", "add_float")
 
 
+@pytest.mark.heavy(2)
 def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path / "kept"))
     source = 'extern "C" __global__ void f(int* x) { *x = VALUE; }'
@@ -290,6 +292,7 @@ def has_sanitizer() -> bool:
     return True
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("entry", "line"), [("read_beyond", 5), ("write_before", 10), ("beyond_shared", 15)])
 def test_an_overrun_is_named_by_its_line(entry: str, line: int) -> None:
     if not has_sanitizer():

@@ -48,6 +48,7 @@ def test_a_kernel_touches_exactly_the_bytes_that_it_reads_and_writes(n: int, ste
     np.testing.assert_array_equal(y.get()[written], 2 * written)
 
 
+@pytest.mark.heavy(2)
 def test_kernels_that_do_not_compile_or_get_what_they_cannot_take() -> None:
     xp = simulated.cupy(1)
     with pytest.raises(CompileException, match="nosuch"):
@@ -112,6 +113,7 @@ class Arena:
         kernel(grid, block, (address, np.int64(at), np.int32(nbytes), np.int32(writes), np.int32(after)))
 
 
+@pytest.mark.heavy(2)
 @given(
     st.sampled_from(["x", "y", "z"]),
     st.integers(-40, 70) | st.integers(-(2**40), 2**40),
@@ -226,6 +228,7 @@ assert x.get().tolist() == [1] * 4
 """
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 def test_what_one_process_compiled_another_one_does_not(tmp_path: Path) -> None:
     def run_it(salt: str) -> set[tuple[str, int]]:

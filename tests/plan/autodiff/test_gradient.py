@@ -268,6 +268,7 @@ WORDS: list[Callable[[Tensor], Tensor]] = [
 ]
 
 
+@pytest.mark.heavy(2)
 @given(st.lists(st.sampled_from(WORDS), max_size=5))
 def test_chains_of_views_and_products(words: list[Callable[[Tensor], Tensor]]) -> None:
     """y is a polynomial of the cells: its gradient by the definition, cell by cell, is exact enough."""

@@ -240,6 +240,7 @@ def test_lines_that_pass_layers_leave_the_nodes_free() -> None:
     assert len(curves) == len(set(curves)) == 4 + 4 + 2 + 2  # the chain, one lane for both, and what ends at them
 
 
+@pytest.mark.heavy(2)
 def test_large_graphs_are_drawn_whole_when_asked_for() -> None:
     g = Graph()
     x = g.input("x", (4, 4))

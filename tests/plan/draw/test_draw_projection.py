@@ -142,6 +142,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Operation, dict[str, int]]:
     return op, {axis.name: draw(st.integers(1, min(3, axis.size))) for axis in axes}
 
 
+@pytest.mark.heavy(2)
 @given(convolutions())
 def test_convolutions_are_drawn_as_their_points_say(chosen: tuple[Operation, dict[str, int]]) -> None:
     op, parts = chosen
@@ -253,6 +254,7 @@ X  in two or more: 0 of 20 cells
 # -- beyond what can be drawn by the cell --------------------------------------------------------------------------
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("kernel", "stride", "dilation", "pad", "height", "parts"),
     [(3, 1, 1, 1, 224, 4), (7, 2, 1, 3, 224, 4), (3, 1, 8, 8, 4096, 8), (3, 2, 1, 1, 10**6, 512)],

@@ -128,6 +128,7 @@ class Writer:
         return known[-1] * x
 
 
+@pytest.mark.heavy(2)
 @given(chains)
 @example(([], [(0, 0, 0)] * 3, [], 5, 0))  # a block whose operators are one repeated
 @example(([(2, 0, 0)], [(1, 0, 0), (2, 0, 1), (5, 2, 0)], [(5, 0, 0)], 4, 1))
@@ -216,6 +217,7 @@ def test_networks_fold_to_their_layers(model: Any, times: list[int]) -> None:
     assert [block.times for block in repeated(parts)] == times
 
 
+@pytest.mark.heavy(2)
 def test_a_long_graph_folds_in_a_second() -> None:
     g = load_onnx(gpt(84, length=128))
     before = time.process_time()

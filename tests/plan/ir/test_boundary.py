@@ -102,6 +102,7 @@ def test_policies_are_those_of_numpy_pad(
     assert back.to_json() == g.to_json() and back.signature("op") == g.signature("op")
 
 
+@pytest.mark.heavy(2)
 @given(st.sampled_from(PADDED), st.integers(2, 7), windows(), st.integers(2, 4))
 def test_names_and_the_order_of_axes_change_no_byte(mode: str, n: int, attrs: dict[str, int], parts: int) -> None:
     parts = min(parts, attrs["count"])
@@ -141,6 +142,7 @@ def gathering(outside: str) -> Op:
     return Op("gathering", signature, block, attributes=("count", "step", "at"))
 
 
+@pytest.mark.heavy(2)
 @given(st.data(), st.integers(1, 9), st.integers(1, 6), st.integers(-3, 3), st.integers(-12, 12))
 @example(None, 5, 3, -2, -1)
 def test_indices_are_those_of_numpy_take(data: Any, n: int, count: int, step: int, at: int) -> None:
@@ -183,6 +185,7 @@ def mixed() -> Op:
     return Op("mixed", signature, block)
 
 
+@pytest.mark.heavy(2)
 @given(st.integers(1, 9), st.integers(1, 5))
 def test_policies_of_several_projections_and_operands(n: int, parts: int) -> None:
     x, i, k = np.arange(n) ** 2 + 1, np.arange(n), min(n, parts)

@@ -121,6 +121,7 @@ def test_every_cut_of_every_axis_equals_numpy(case: str, axes: int | None, keepd
         np.testing.assert_allclose(ran(made, x), wanted, rtol=2e-6)
 
 
+@pytest.mark.heavy(2)
 def test_an_argmax_with_ties_nans_and_infinities_is_numpys() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):

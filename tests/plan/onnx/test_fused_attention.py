@@ -69,6 +69,7 @@ def grouped(
     return NodeCase("GroupQueryAttention", feeds, constants, attrs, outputs, reads=reads, domain=MICROSOFT)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     "case",
     [
@@ -88,6 +89,7 @@ def test_lengths_of_sequences_are_read_in_the_run(case: NodeCase) -> None:
     same_on_devices(case)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("case", "room"),
     [(grouped([5, 3, 0], 6, 1, 7), 7), (grouped([2, 1, 2], 3, 3, 7), 7), (grouped([7, 3, 5], 8, 1, 7, do_rotary=1), 8)],

@@ -43,6 +43,7 @@ def steps_of(made: ShardPlan) -> dict[str, int]:
     return {n.name: made.sharding[n.name].get("j", 1) for n in made.graph.order() if n.op == "recurrence_step"}
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("op", "attrs"), LAYERS, ids=str)
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_a_wide_layer_of_one_sequence_is_split_by_its_cells(op: str, attrs: dict[str, Any], devices: int) -> None:

@@ -272,6 +272,7 @@ CACHE = """(float[batch, past, 4] before, float[batch, 2, 4] x) => (float[batch,
 }"""
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("shapes", [{"batch": 1, "past": 0}, {"before": (1, 0, 4)}])
 def test_the_first_step_of_a_decoder_has_nothing_past(shapes: Any) -> None:
     model, feeds = read(CACHE), {"before": random(1, 0, 4), "x": random(1, 2, 4)}

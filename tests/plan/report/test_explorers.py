@@ -109,6 +109,7 @@ def test_a_plan_is_explored_as_it_is() -> None:
     assert len(controls(uneven)["mesh"]["words"]) == 1
 
 
+@pytest.mark.heavy(2)
 def test_the_slider_of_memory_shows_plans_that_spill_and_place_inputs_twice() -> None:
     explorer = PlanExplorer(residual(), Mesh(2))
     spilled = False
@@ -195,6 +196,7 @@ def test_the_module_parses(tmp_path: Path) -> None:
     subprocess.run([node, "--check", path], check=True)
 
 
+@pytest.mark.heavy(2)
 def test_explorers_render_and_send_what_is_asked(browser: Any, tmp_path: Path) -> None:
     g = Graph()
     g.output(ops.exp(ops.relu(g.input("x", (8, 8)), name="rows").T, name="columns"), "y")

@@ -52,6 +52,7 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
         assert not found.printed
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("make", [transformer, *HEAVY])
 def test_a_report_opens_alone_and_answers_soon(browser: Any, written: Any, make: Callable[[], ShardPlan]) -> None:
     path = written(make)
@@ -70,6 +71,7 @@ def test_a_report_opens_alone_and_answers_soon(browser: Any, written: Any, make:
         assert all(url.startswith("blob:") for url in opened.asked[1:]), "what the page makes itself"
 
 
+@pytest.mark.heavy(2)
 def test_links_of_a_report_in_a_notebook_lead_to_its_parts(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
     path.write_text(f"<title>a notebook</title>{chained().report()._repr_html_()}", "utf-8")
@@ -82,6 +84,7 @@ def test_links_of_a_report_in_a_notebook_lead_to_its_parts(browser: Any, tmp_pat
         assert frame.url == "about:srcdoc#lanes" and not opened.printed
 
 
+@pytest.mark.heavy(2)
 def test_keys_reach_and_choose_operators(opened: Opened) -> None:
     p = chained()
     page = opened.page
@@ -164,6 +167,7 @@ def test_where_pages_may_have_no_workers_the_graph_is_laid_out_too(browser: Any,
         assert any("worker" in line.lower() for line in opened.printed), "it was refused one"
 
 
+@pytest.mark.heavy(2)
 def test_zoom_and_pan_keep_to_the_panel(browser: Any, written: Any) -> None:
     with open_page(browser, written(transformer)) as opened:
         opened.wait()
@@ -186,6 +190,7 @@ def test_zoom_and_pan_keep_to_the_panel(browser: Any, written: Any) -> None:
         assert page.evaluate("document.querySelector('.tp-graph').scrollTop") == pytest.approx(140, abs=8)
 
 
+@pytest.mark.heavy(2)
 def test_nothing_scrolls_sideways_and_all_words_are_legible(browser: Any, written: Any, tmp_path: Path) -> None:
     still = tmp_path / "still.html"
     still.write_text(f"<!doctype html><meta charset='utf-8'>{show_plan(transformer())}", "utf-8")
@@ -216,6 +221,7 @@ def test_words_that_are_faint_are_seen(browser: Any, tmp_path: Path) -> None:
     assert words == "faint" and 2 < ratio < 3
 
 
+@pytest.mark.heavy(2)
 def test_in_a_notebook_the_report_follows_the_notebook(browser: Any, tmp_path: Path) -> None:
     made = chained().report()
     light, dark = "rgb(255, 255, 255)", "rgb(17, 17, 17)"

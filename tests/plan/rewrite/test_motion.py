@@ -354,6 +354,7 @@ def test_many_regions_go_by_number_or_are_refused() -> None:
     assert again.nbytes == 4 * n * n // 2 and again.messages[0].pack.size == n * n // 2
 
 
+@pytest.mark.heavy(2)
 def test_deep_cascades_are_evaluated_by_their_holder_or_by_regions_or_refused() -> None:
     """Parts of parts of rows: no few regions of the tensor, but a cascade that shows each of its cells once."""
     g = Graph()

@@ -155,6 +155,7 @@ def test_what_was_found_is_enough() -> None:
     assert all(not entry.considered or entry.chosen is None for entry in p.expansions)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("placement", ["free", "single"])
 def test_a_tensor_that_seventy_operators_read(placement: Literal["free", "single"]) -> None:
     """Arrays have 64 axes at most; where most readers have one layout left, these are none of a table's."""

@@ -160,6 +160,7 @@ def seen_by_numpy(x: np.ndarray, steps: list[tuple[str, tuple[int, ...]]]) -> np
     return x
 
 
+@pytest.mark.heavy(2)
 @given(permuted())
 @example(([("flip", (0, 0))], (8,)))
 @example(([("reshape", (4, 4)), ("transpose", (1, 0)), ("flip", (0, 0))], (16,)))

@@ -167,6 +167,7 @@ def test_a_transformer_s_expansions_are_ruled_out_and_named() -> None:
     assert len(p.expansions) == 30 and not any(one.left_out for one in p.expansions)
 
 
+@pytest.mark.heavy(2)
 def test_a_gap_is_as_wide_with_expansions_as_without() -> None:
     """Residuals that many read: the plan is not proved, and norms cannot lower what is."""
     g, mesh = load_onnx(bert(1)), Mesh((6,))

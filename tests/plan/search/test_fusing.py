@@ -90,6 +90,7 @@ def test_axes_of_a_block_have_one_name_everywhere() -> None:
     assert again.sharding["act"] == said and again.sharding["conv"] == p.sharding["conv"]
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(20, settings.default.max_examples // 10))
 @given(
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=4),
@@ -226,6 +227,7 @@ def test_a_long_chain_takes_the_place_of_three_tensors(dtypes: list[str]) -> Non
     check_runs(g, p, apart)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("devices", [12, 16])
 def test_landings_that_settled_makers_would_not_ask_for_are_in_the_plan(devices: int) -> None:
     """Parts are merged in stages between layouts that other operators have once blocks are written down."""

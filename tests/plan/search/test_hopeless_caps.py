@@ -75,6 +75,7 @@ def test_the_operator_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch
         plan(g, Mesh((2,), device=(Device(1e9, memory_nbytes=1000), Device(1e9, memory_nbytes=2000))))
 
 
+@pytest.mark.heavy(2)
 def test_devices_that_may_be_idle_do_not_hide_what_all_need() -> None:
     """Neighbors of views run on some devices alone too: a bound on one device would be 0 bytes."""
     g, mesh = load_onnx("tests/models/gpt2.onnx"), Mesh((4,))

@@ -238,6 +238,7 @@ def test_one_sender_to_seven_readers_sends_each_its_share() -> None:
     assert [*landings(p)] == ["landing x"]
 
 
+@pytest.mark.heavy(2)
 def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
     """With inputs and operators on few devices, in layouts and landing places that are drawn at random."""
     landed = in_stages = 0
@@ -389,6 +390,7 @@ def test_a_plan_with_a_landing_is_the_same_after_a_round_trip() -> None:
     assert p != p.to_json()
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("readers", [5, 6, 9])
 def test_what_one_device_has_lands_however_many_read_it(readers: int) -> None:
     """One device sends an eighth to each, and they exchange these: not seven copies, whoever else reads it."""

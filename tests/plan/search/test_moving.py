@@ -38,6 +38,7 @@ def test_fewer_tables_have_the_same_sum(shape: tuple[int, ...], data: st.DataObj
     assert np.array_equal(sum(fewer, zeros), sum(tables, zeros))
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("entries", [100, 1_000_000])
 def test_moves_that_are_better_are_counted_in_full(entries: int) -> None:
     """A tensor with seven readers, which are too many to be counted jointly, beside others that are few."""

@@ -51,6 +51,7 @@ def list_pairs(problem: Problem) -> list[tuple[int, int]]:
     return out
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(5, settings.default.max_examples // 20))
 @given(st.lists(st.sampled_from(["product", "turned", "relu"]), min_size=1, max_size=3), st.integers(1, 5))
 @example(["product", "relu", "product"], 4)

@@ -52,6 +52,7 @@ def _note(at: list[tuple[float, float]], done: int, total: int, words: str) -> N
     at.append((time.perf_counter(), done / total))
 
 
+@pytest.mark.heavy(2)
 def test_it_is_fine_and_steady_on_a_long_graph() -> None:
     g = load_onnx(gpt(4, length=128))
     away = []

@@ -31,6 +31,7 @@ def residual(words: list[str], early: int, *, ends_in_x: bool = True) -> Graph:
     return g
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(2, settings.default.max_examples // 75))
 @given(st.lists(st.sampled_from(sorted(CHEAP)), min_size=2, max_size=3), st.integers(0, 1), st.booleans(), st.data())
 @example(["exp", "tanh", "exp"], 0, True, None)
@@ -87,6 +88,7 @@ def test_what_waits_is_made_again_in_less_memory() -> None:
     assert tuple(slower.peak_nbytes) == p.peak_nbytes
 
 
+@pytest.mark.heavy(2)
 def test_an_activation_runs_again_in_the_backward_pass() -> None:
     """What a layer's product made is kept for its gradient; the activation of it need not be."""
     g = Graph()

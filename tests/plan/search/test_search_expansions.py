@@ -251,6 +251,7 @@ NAMES: list[tuple[str, ...] | None] = [
 ]
 
 
+@pytest.mark.heavy(2)
 @given(st.data())
 @settings(max_examples=settings.default.max_examples // 3)
 def test_of_any_program_the_plan_is_the_best_of_all_variants(data: st.DataObject) -> None:
@@ -298,6 +299,7 @@ def test_expansions_that_end_in_views(names: tuple[str, ...], last: bool) -> Non
         check_runs(g, p)
 
 
+@pytest.mark.heavy(2)
 def test_places_that_are_asked_for_reach_through_expansions() -> None:
     """x lies in two parts on three devices: beside the expansion of n0 they do for n1 too, which stays as it is."""
     g = Graph()
@@ -410,6 +412,7 @@ def fan(shape: tuple[int, int], ops: Sequence[str], added: Sequence[int]) -> Gra
     return g
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("shape", "devices", "ops", "added"),
     [

@@ -253,6 +253,7 @@ def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeyp
     assert same_graph(p.derivation.replay(g), p.graph) and ShardPlan.from_json(p.to_json()) == p
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("extent", "dilation", "devices"), [(1024, 2, 2), (1024, 4, 4), (1000, 4, 2)])
 @pytest.mark.parametrize("expand", [True, ["space_to_batch", *SPLIT]], ids=["by default", "by name"])
 def test_a_dilated_convolution_is_laid_out_by_phase(extent: int, dilation: int, devices: int, expand: Any) -> None:
@@ -269,6 +270,7 @@ def test_a_dilated_convolution_is_laid_out_by_phase(extent: int, dilation: int, 
     assert np.allclose(found.outputs["y"], wanted.outputs["y"], atol=1e-5)
 
 
+@pytest.mark.heavy(2)
 def test_phases_that_may_pay_and_were_not_found_to_are_left_out() -> None:
     """Three dilated convolutions of one tensor, of which each device needs its own rows and a few more."""
     g = Graph()

@@ -33,6 +33,7 @@ def list_ranges(layout: Layout) -> list[list[range] | None]:
     return [None if spans is None else [range(*span) for span in spans] for spans in ends]
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(6, settings.default.max_examples // 10))
 @given(st.lists(RATES, min_size=2, max_size=2), st.sampled_from([1e8, 1e9, 1e12]), st.sampled_from(["all", "mesh"]))
 @example([(1e9, 1e10, 0.0), (3e9, 4e10, 0.0)], 1e12, "all")

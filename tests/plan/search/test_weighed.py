@@ -42,6 +42,7 @@ def check(g: Graph, p: ShardPlan, cap: int, node: str, feeds: dict[str, Any] | N
     return found
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(4, 60, 4))])
 def test_alternatives_under_a_cap_are_plans_that_keep_it_or_not(begin: int) -> None:
     found, refused = set[str](), 0
@@ -75,6 +76,7 @@ def test_plans_that_spill_are_weighed_as_they_spill() -> None:
     assert set.union(*(check(g, p, cap // 2, node) for node in p.graph.nodes)) == {"within", "over", "spilled"}
 
 
+@pytest.mark.heavy(2)
 def test_a_limit_is_kept_where_the_fastest_plan_fits_and_in_documents() -> None:
     g = load_onnx("tests/models/resnet.onnx")
     free = plan(g, Mesh(2))

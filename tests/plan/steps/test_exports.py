@@ -121,6 +121,7 @@ def check_ends(p: ShardPlan) -> None:
             assert own == cells or (own < cells and any(found.placements[output.name].halos))
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(12, settings.default.max_examples // 4), deadline=None)
 @given(st.integers(0, 10**6))
 def test_plans_of_every_kind(seed: int) -> None:

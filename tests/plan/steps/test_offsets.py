@@ -6,6 +6,7 @@ from functools import cache
 from itertools import combinations, permutations
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def test_what_cannot_fit_is_not_placed(stays: list[Stay]) -> None:
     assert assign_offsets(stays, sum(stay.nbytes for stay in stays)) is not None
 
 
+@pytest.mark.heavy(2)
 @given(st.lists(st.integers(0, 9), max_size=8))
 def test_blocks_that_never_meet_share_one_place(sizes: list[int]) -> None:
     stays = [Stay(2 * k, 2 * k + 1, nbytes) for k, nbytes in enumerate(sizes)]

@@ -67,6 +67,7 @@ SHAPE = (5, 4)
 MESHES = [Mesh(2), Mesh((2, 2), link=Link(0, 1e8), device=Device(1e9, 1e10)), Mesh(3, device=Device(1e6, 1e10))]
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(20, settings.default.max_examples // 4))
 @given(st.data(), st.sampled_from(MESHES))
 def test_bytes_are_those_of_the_cells_that_devices_need_and_do_not_hold(data: st.DataObject, mesh: Mesh) -> None:

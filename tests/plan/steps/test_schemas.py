@@ -62,6 +62,7 @@ def documents() -> list[tuple[str, dict[str, Any]]]:
     return [(kind, json.loads(text)) for kind, text in found]
 
 
+@pytest.mark.heavy(2)
 def test_what_is_written_fits_its_schema() -> None:
     for kind, document in documents():
         error = next(checker(kind).iter_errors(document), None)

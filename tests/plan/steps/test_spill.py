@@ -51,6 +51,7 @@ def waiting(devices: int = 1, **mesh: Any) -> ShardPlan:
 # -- what is spilled, against the steps one by one -----------------------------------------------------------
 
 
+@pytest.mark.heavy(2)
 @FEW
 @given(programs(), st.floats(0, 1))
 @example((1, [(6, 4, 0, False), (5, 5, 0, False)], [(5, False), (6, False)], False), 0.0)
@@ -117,6 +118,7 @@ def test_the_least_memory_is_what_one_step_uses(program: Program) -> None:
     )
 
 
+@pytest.mark.heavy(2)
 @FEW
 @given(programs(), st.integers(1, 200))
 def test_less_than_one_step_uses_is_refused(program: Program, less: int) -> None:

@@ -165,6 +165,7 @@ def found_by_hand() -> Crossovers:
     return crossovers(plan(halved(4), SLOW, **HALVES), ROWS, range(1, 51))
 
 
+@pytest.mark.heavy(2)
 def test_a_crossover_is_where_it_is_computed_to_be() -> None:
     """In parts of the sum 32 (N + 1) or 32 N bytes go to a device, with rows w's 256: more from 9 rows on."""
     found = found_by_hand()
@@ -206,6 +207,7 @@ def check(found: Crossovers, **options: Any) -> None:
             assert before is not None and before.seconds <= there
 
 
+@pytest.mark.heavy(2)
 def test_fifty_sizes_of_a_product() -> None:
     check(found_by_hand(), **HALVES)
 
@@ -220,6 +222,7 @@ def test_fifty_sizes_of_a_transformer(name: str, devices: int) -> None:
     assert sum(gap == 0 for gap in found.gaps) >= 40 and max(gap for gap in found.gaps if gap is not None) < 0.01
 
 
+@pytest.mark.heavy(2)
 def test_a_plan_of_another_size_may_be_better_than_one_that_was_planned_for_it() -> None:
     """Where a gap is left all candidates are bound: BERT at a batch of 3 is such a size."""
     first = plan(load_onnx(open_batch("bert"), shapes={"batch": 1}), Mesh(2))
@@ -259,6 +262,7 @@ def test_what_is_known_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert told == [(0, 4, "N=4"), (1, 4, "N=12"), (2, 4, "N=4"), (3, 4, "N=12"), (4, 4, "done")]
 
 
+@pytest.mark.heavy(2)
 def test_less_memory_than_any_plan_needs_at_a_size() -> None:
     p = plan(attention(), Mesh(2), memory_nbytes=3500)
     found = crossovers(p, "batch", [2, 64])

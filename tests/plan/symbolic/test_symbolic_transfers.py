@@ -65,6 +65,7 @@ def test_every_transfer_of_attention(way: str, symbol: str) -> None:
         assert found.nbytes.degree == (2 if symbol == "seq" else 1)
 
 
+@pytest.mark.heavy(2)
 def test_fifty_sizes_of_a_small_plan() -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", "NM"), ("y", "MN")))
     nodes = [
@@ -81,6 +82,7 @@ def test_fifty_sizes_of_a_small_plan() -> None:
         assert check(p, found, range(3, 53)) == 50
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("name", "batch", "devices"), [("bert", 2, 4), ("gpt2", 2, 4)])
 def test_every_transfer_of_a_transformer_has_its_polynomial(
     name: str, batch: int, devices: int, request: pytest.FixtureRequest
@@ -134,6 +136,7 @@ def random_plan(rng: random.Random) -> ShardPlan:
     return plan(g, Mesh(devices), fix=fix, fuse=False, expand=False, **more)
 
 
+@pytest.mark.heavy(2)
 def test_random_plans(request: pytest.FixtureRequest) -> None:
     rng = random.Random(7)
     for _ in range(60 if request.config.getoption("--all") else 4):

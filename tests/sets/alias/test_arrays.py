@@ -316,6 +316,7 @@ def test_operands_of_a_function_in_place(dtype: str) -> None:
 # --------------------------------------------------------------------------------------------------------- lifetime
 
 
+@pytest.mark.heavy(2)
 def test_a_view_keeps_its_array() -> None:
     """Else the next array might be given the same address."""
 

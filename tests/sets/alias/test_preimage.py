@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,6 +170,7 @@ def test_transformer_xls_shift_is_counted_at_any_size() -> None:
             assert many == len(np.intersect1d(read, np.arange(2 * q * k).reshape(2, q, k)[:, 1::3, ::5]))
 
 
+@pytest.mark.heavy(2)
 def test_a_view_that_shatters_is_asked_before_its_last_renumbering() -> None:
     for scale in (1, 10**9):
         home = allocate((10_000, 30_000, 7_000 * scale))

@@ -132,6 +132,7 @@ def marks_of(svg: str) -> list[tuple[int, ...]]:
     return [span_of(e) for e in ElementTree.fromstring(svg).iter(f"{SVG}path") if "data-held" in e.attrib]
 
 
+@pytest.mark.heavy(2)
 @given(st.lists(nestings(6, 2), min_size=1, max_size=5))
 def test_an_outline_says_the_same_of_axes_a_billion_times_as_long(axes: list[list[Stripe]]) -> None:
     shape = [12] * len(axes)

@@ -78,6 +78,7 @@ def in_text(picture: Picture, heads: list[str]) -> list[str]:
 # -------------------------------------------------------------------------------------------------- small allocations
 
 
+@pytest.mark.heavy(2)
 @given(view_pairs(cells=100), st.integers(1, 70))
 def test_rows_read_back(pair: Pair, wrap: int) -> None:
     one, _, two, _, home = pair
@@ -387,6 +388,7 @@ def test_a_window_of_a_view_that_shatters() -> None:
     assert legend(picture)[0].startswith(f"1  one: {4 * 5 * 6 * 8 * 10**9} of ")
 
 
+@pytest.mark.heavy(2)
 def test_windows_of_sums_of_steps() -> None:
     """Too many steps that lie within each other for setts: each cell of a window is asked about by itself."""
 

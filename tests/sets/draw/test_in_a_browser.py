@@ -75,6 +75,7 @@ def look(browser: Any, body: str, width: int, scheme: str, attributes: str = "")
     return found
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1600])
 def test_pictures_fit_and_can_be_read(browser: Any, width: int, scheme: str) -> None:

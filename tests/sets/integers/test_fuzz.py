@@ -429,6 +429,7 @@ def test_few_questions_about_random_expressions_are_refused(report: Report) -> N
     assert report.unknown < report.asked / 50
 
 
+@pytest.mark.heavy(2)
 def test_a_question_that_hangs_is_interrupted() -> None:
     def hang() -> None:
         while True:

@@ -26,6 +26,7 @@ from tests.oracles import members
 from tests.strategies import nestings
 
 
+@pytest.mark.heavy(2)
 @given(st.data(), st.lists(st.integers(1, 12), min_size=1, max_size=3))
 def test_many_members_of_few_periods(data: st.DataObject, periods: list[int]) -> None:
     """Blocks of one period that lie in the gaps of others, and blocks with an inside among them."""
@@ -56,6 +57,7 @@ def test_the_complement_of_thousands_of_points_of_one_period() -> None:
     assert outside.count_common(Stripe(1, P - 1, points[0])) == 0
 
 
+@pytest.mark.heavy(2)
 def test_thousands_of_points_of_one_period() -> None:
     P, source = 100_003, random.Random(2)
     some, others = (source.sample(range(P), 2000) for _ in range(2))

@@ -162,6 +162,7 @@ def test_unions_are_counted_by_all_blocks_and_by_stripes(
         assert conjunction.count_two_unions(ss, ts, lo, hi) == wanted
 
 
+@pytest.mark.heavy(2)
 def test_unions_of_hundreds_of_long_blocks_are_counted_at_once() -> None:
     """300 blocks against 300 in a part of a common period: what two by two takes a minute."""
     source = random.Random(1)
@@ -383,6 +384,7 @@ def test_combs_inside_of_long_blocks_are_counted_in_classes(n: int) -> None:
         assert found == (nest.bits(s, lo, hi) & nest.bits(t, lo, hi)).bit_count()
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("s", "t", "length"),
     [

@@ -327,6 +327,7 @@ def test_a_cascade_of_halves_is_exact_at_every_stage() -> None:
     assert x.size == 4 * 5 * 6 * 8 * 9 * 11
 
 
+@pytest.mark.heavy(2)
 def test_a_cascade_of_slices_of_slices_is_exact_until_it_shatters() -> None:
     """Each stage slices what the last one left: ranks of ranks, of which no closed form is left in the end."""
     shapes, left = [], prod(PRIMES) * 11 * 13

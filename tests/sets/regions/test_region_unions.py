@@ -113,6 +113,7 @@ def test_thousands_of_members_are_not_compared_pair_by_pair() -> None:
         DisjointRegions(box, [*rows, rows[-1]])
 
 
+@pytest.mark.heavy(2)
 @given(regions_in_one_box(4))
 def test_results_of_the_algebra_are_merged(four: Four) -> None:
     r, s = four[0] | four[1], four[2] | four[3]

@@ -121,6 +121,7 @@ def test_shuffled_cells_are_where_numpy_has_them(edits: int) -> None:
 # ------------------------------------------------------------------------------------------- many edits, few pieces
 
 
+@pytest.mark.heavy(2)
 def test_edits_that_leave_a_view_simple_leave_it_few_pieces() -> None:
     home = allocate((1000 * 10**9,))
     view = turned(home, 300)
@@ -211,6 +212,7 @@ def irregular(many: int, seed: int = 7) -> list[tuple[int, int]]:
     return [(rng.randrange(10**12), rng.randrange(2, 300)) for _ in range(many)]
 
 
+@pytest.mark.heavy(2)
 def test_views_of_many_pieces_are_compared_patch_by_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """More pieces than the normal form has, and cut at other places in the two views: isl is not asked."""
     monkeypatch.setattr(isl, "bounded", lambda *args, **kwargs: pytest.fail("isl is asked"))
@@ -268,6 +270,7 @@ def test_irregular_indices_are_not_compared_pair_by_pair(monkeypatch: pytest.Mon
     assert calls["first_in_both"] <= 2 * len(indices)
 
 
+@pytest.mark.heavy(2)
 def test_the_normal_form_allows_as_many_patches_as_asked_for() -> None:
     home = allocate((10**13,))
     view = concatenate([home[a : a + n] for a, n in irregular(1100)])

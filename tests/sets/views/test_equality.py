@@ -74,6 +74,7 @@ def test_a_simplified_view_equals_the_view_both_ways(views: list[View]) -> None:
         assert {view: 1}[simple] == 1
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("mode", ["reflect", "wrap"])
 def test_views_whose_patches_take_too_long_to_compare_are_decided_all_the_same(mode: str) -> None:
     a = allocate((4, 4, 4, 4, 4))

@@ -223,6 +223,7 @@ def test_equal_views_with_long_tables_are_equal_however_they_were_made() -> None
     assert two.same_elements(view) and len(two.pieces) == 2
 
 
+@pytest.mark.heavy(2)
 def test_a_hundred_thousand_indices_are_one_piece() -> None:
     A = allocate((10**9, 64), name="A")
     table = np.random.default_rng(0).integers(0, 10**9, 100_000)

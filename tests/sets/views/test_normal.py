@@ -341,6 +341,7 @@ def random_edit(view: View, r: np.random.Generator) -> View:
     return roll(view, int(r.integers(9)), view.shape.index(8))
 
 
+@pytest.mark.heavy(2)
 def test_a_thousand_edits_do_not_grow_a_view() -> None:
     """Each edit and each question costs the same, and the view holds as little, after 1,000 edits as after 100."""
     r = np.random.default_rng(0)

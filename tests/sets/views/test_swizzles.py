@@ -37,6 +37,7 @@ def swizzles(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int, int]:
     return draw(st.sampled_from([(*shape, factor), (factor, *shape)])), bits, base, shift
 
 
+@pytest.mark.heavy(2)
 @given(st.data(), swizzles())
 @example(None, ((3, 4), 2, 0, 3))  # of the last block there is half
 @example(None, ((12,), 2, 0, 2))
