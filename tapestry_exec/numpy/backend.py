@@ -108,6 +108,10 @@ class NumpyBackend(Backend["NumpyDevice"]):
         """Whether cells are read where they lie: a class with a `move` of its own gets payloads, which devices pack."""
         return type(self).move is NumpyBackend.move
 
+    def reads_host(self) -> bool:
+        """Whether constants are copied from where they lie: a class with a `place` of its own hands them over."""
+        return type(self).place is NumpyBackend.place
+
     def fetch(self, payload: Array) -> Array:
         """A packed payload as a host array."""
         return payload
@@ -496,6 +500,13 @@ class NumpyDevice:
         pairs = self._pair(src, source, dst, target, regions)
         self._call(pairs.calls)
         self.copied_nbytes += pairs.size * target.itemsize
+
+    def read_host(self, array: Array, buffer: Buffer, regions: Regions) -> int:
+        """Write cells of a whole tensor that lies in the host's memory, from there; how many bytes they are."""
+        source = Buffer(-1, buffer.device, buffer.tensor, (0,) * array.ndim, array.shape, buffer.dtype, 0, array.nbytes)
+        pairs = self._pair(source, array, buffer, self._span(buffer, self._target(buffer, regions)), regions)
+        self._call(pairs.calls)
+        return pairs.size * array.itemsize
 
     def _pair(self, src: Buffer, source: Array, dst: Buffer, target: Array, regions: Regions) -> copies.Pairs:
         """Where cells of one buffer lie in another one, both in arrays from their first to their last cells."""

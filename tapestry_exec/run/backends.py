@@ -132,6 +132,10 @@ class DeviceMemory(Protocol):
     ) -> None: ...
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None: ...
 
+    def read_host(self, array: Array, buffer: Buffer, regions: Regions) -> int:
+        """Write cells of a whole tensor in the host's memory; how many bytes. Of a backend that `reads_host`."""
+        ...
+
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed; of a backend that `keeps`."""
         ...
@@ -242,6 +246,10 @@ class Backend(Protocol[D]):
 
     def lends(self) -> bool:
         """Whether devices read in each other's memory: then `DeviceMemory.lend` gives what `unpack` takes."""
+        return False
+
+    def reads_host(self) -> bool:
+        """Whether devices read in the host's memory, by `DeviceMemory.read_host`, where nobody writes."""
         return False
 
     def alone(self) -> AbstractContextManager[None]:

@@ -143,6 +143,8 @@ class Interpreter:
     transport : Transport
     lending : bool, optional
         Of devices that read in each other's memory: whether parcels are taken before their senders do another step.
+    carried : mapping of str to array, optional
+        Constants that the graph itself has, of devices that read in the host's memory.
     """
 
     def __init__(
@@ -155,10 +157,11 @@ class Interpreter:
         ops: Mapping[str, Op],
         transport: Transport,
         lending: bool | None = None,
+        carried: Mapping[str, Array] | None = None,
     ) -> None:
         self.device, self.work, self.memory, self.backend = device, work, memory, backend
         self.host, self.ops, self.transport = host, ops, transport
-        self.lending = lending
+        self.lending, self.carried = lending, carried or {}
         self.kept: dict[int, Array] = {}
         """What lies in host memory: buffers by the number under which they were spilled."""
         self.watch: Callable[[DeviceStep], None] | None = None
@@ -184,13 +187,17 @@ class Interpreter:
         """Steps whose calls are known, by number."""
         self.noting: dict[int, Rehearsed] | None = None
         """The same of a run in which they are noted."""
+        self.noted_constants: set[str] = set()
+        """What these read in the host's memory."""
         self.watch, self.told, self.stood_since = None, (), None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def rehearse(self, steps: Sequence[DeviceStep]) -> None:
         """Do steps by heart that are about to be done, note them, or find that they are done for the first time."""
         self.rehearsal = known = find_rehearsal(self.memory, self.work, self.ops, steps, self.lending)
-        if known is not None and known.parts is not None:
+        if known is not None and not known.reads_same(self.host):
+            self.rehearsal = None  # this run alone has other constants
+        elif known is not None and known.parts is not None:
             self.by_heart = known.parts
         elif known is not None:
             self.noting = {}
@@ -198,7 +205,7 @@ class Interpreter:
     def keep_noted(self) -> None:
         """Know by heart, from the next run on, what was noted in this one."""
         if self.rehearsal is not None and self.noting is not None:
-            self.rehearsal.parts = self.noting
+            self.rehearsal.keep(self.noting, {name: self.host[name] for name in self.noted_constants})
 
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
@@ -241,6 +248,7 @@ class Interpreter:
         if self.by_heart and self.rehearsal is not None:
             totals = self.rehearsal.count()
             self.flop += totals.flop
+            self.placed += totals.placed_nbytes
             self.memory.copied_nbytes += totals.copied_nbytes
             for peer, nbytes in totals.nbytes_by_peer.items():
                 self.links[self.device, peer] += nbytes
@@ -251,16 +259,20 @@ class Interpreter:
             case Alloc() | Free() | Compute() | Reduce():
                 return True
             case Copy():
-                return at.step.src != HOST or at.step.piece is not None
+                return at.step.src != HOST or at.step.piece is not None or self._is_carried(at.step)
             case Send() | Recv():
                 return self.lending is not None
             case _:
                 return False
 
+    def _is_carried(self, step: Copy) -> bool:
+        """Whether a copy from the host reads a constant of the graph where it lies."""
+        return not step.again and self.host[step.tensor] is self.carried.get(step.tensor, self)
+
     def _note(self, at: DeviceStep) -> Rehearsed:
         """Do one step, and note what it calls."""
         step, memory, events = at.step, self.memory, len(self.timeline)
-        flop, copied = self.flop, memory.copied_nbytes
+        flop, placed, copied = self.flop, self.placed, memory.copied_nbytes
         sent = lend = post = source = None
         if isinstance(step, Send):
             before = self.links[self.device, step.peer]
@@ -276,7 +288,8 @@ class Interpreter:
         self.source = None
         event = self.timeline[-1] if len(self.timeline) > events else None
         assert event is None or isinstance(event, TraceEvent), "it was done anew"
-        return Rehearsed(calls, event, self.flop - flop, memory.copied_nbytes - copied, sent, lend, post, source)
+        counted = self.flop - flop, memory.copied_nbytes - copied, self.placed - placed
+        return Rehearsed(calls, event, *counted, sent, lend, post, source)
 
     def _bind_send(self, step: Send) -> tuple[Callable[[], Any] | None, Callable[[float], None] | None]:
         """What hands the same cells over in later runs: to a device of this process, or to another process."""
@@ -349,12 +362,18 @@ class Interpreter:
 
     def _copy(self, k: int, step: Copy, start: float) -> TraceEvent:
         #   with a piece     a view's block is filled where it lies    the device counts what it copies
+        #   a constant       read where it lies, or as the next        counts as placed
         #   from the host    place, unpack                             counts as placed, or as spilled
         #   else             copy                                      the device counts what it copies
         target, nbytes, kind = self.work.buffers[step.dst], 0, "copy"
         if step.piece is not None:
             source = self.work.buffers[step.src] if step.src != HOST else target
             self.memory.gather(source, target, step.piece, step.regions)
+        elif step.src == HOST and self._is_carried(step):
+            nbytes, kind = self.memory.read_host(self.host[step.tensor], target, step.regions), "place"
+            self.placed += nbytes
+            if self.noting is not None:
+                self.noted_constants.add(step.tensor)
         elif step.src == HOST:
             array, regions = self.host[step.tensor], step.regions
             if isinstance(array, Source):  # of which these cells are read, and no others

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import KNOWN, Backend, load_backend
 from tapestry_exec.run.check import check_plan
@@ -45,6 +46,7 @@ class Findings(Struct, frozen=True):
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
     seconds: tuple[float, ...]
+    carried: Mapping[str, Array]
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     laid_out: dict[frozenset[Buffer], StepFacts] = field(default_factory=dict)
@@ -156,6 +158,11 @@ class PreparedPlan(Guarded):
         """
         return self._found.cuts.setdefault((device, None if carried is None else frozenset(carried)), {})
 
+    @property
+    def carried(self) -> Mapping[str, Array]:
+        """The constants whose values the graph itself has."""
+        return self._found.carried
+
     def check_room(self) -> None:
         """Raise MemoryError where the arenas do not fit into the memory that the backend has for them."""
         check: Any = getattr(self.backend, "check_room", None)  # backends from outside need not have it
@@ -180,7 +187,9 @@ def _find(plan: ShardPlan) -> Findings:
     steps = tuple(split_steps(graph, plan.written))
     programs = _list_programs(steps, plan.mesh.size)
     sizes = tuple(_arenas_nbytes(plan)), tuple(list_payloads(buffers, steps, plan.outputs, plan.mesh.size))
-    return Findings(work, steps, programs, *sizes, tuple(_list_seconds(plan, buffers)))
+    constants = [one for one in graph.stored.values() if one.kind == "constant" and one.data is not None]
+    carried: Mapping[str, Array] = FrozenDict((one.name, one.data) for one in constants)
+    return Findings(work, steps, programs, *sizes, tuple(_list_seconds(plan, buffers)), carried)
 
 
 def _list_programs(steps: Iterable[DeviceStep], devices: int) -> tuple[tuple[DeviceStep, ...], ...]:

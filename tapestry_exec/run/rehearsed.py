@@ -2,7 +2,7 @@
 
 Where cells lie, and what a step calls there, does not depend on numbers. So the second run of the same steps on the
 same devices notes the calls of each step, with what it counts, and later ones look up neither buffers, nor blocks, nor
-views. What comes from the host is looked at in every run, and so is what other threads or processes send::
+views. What a caller gives is looked at in every run, and so is what other threads or processes send::
 
     steps          alloc y    place x    compute y           free x
     first run        ●          ●          ●                   ●        ● looked up and done
@@ -30,6 +30,7 @@ class Rehearsed(NamedTuple):
     """As it was when the step was noted; None of a `Send`."""
     flop: float
     copied_nbytes: int
+    placed_nbytes: int
     sent: tuple[int, int] | None
     """Of a `Send`: the device that cells were handed to, and their bytes."""
     lend: Callable[[], Any] | None = None
@@ -45,18 +46,19 @@ class Totals(NamedTuple):
 
     flop: float
     copied_nbytes: int
+    placed_nbytes: int
     nbytes_by_peer: Mapping[int, int]
     """Bytes that were sent, but for those that were counted as they were handed over."""
 
     @classmethod
     def of(cls, parts: Iterable[Rehearsed]) -> Totals:
         """Of all parts."""
-        flop, copied, sent = 0.0, 0, Counter[int]()
+        flop, copied, placed, sent = 0.0, 0, 0, Counter[int]()
         for part in parts:
-            flop, copied = flop + part.flop, copied + part.copied_nbytes
+            flop, copied, placed = flop + part.flop, copied + part.copied_nbytes, placed + part.placed_nbytes
             if part.sent is not None and part.lend is None:
                 sent[part.sent[0]] += part.sent[1]
-        return cls(flop, copied, sent)
+        return cls(flop, copied, placed, sent)
 
 
 class Score(NamedTuple):
@@ -89,9 +91,19 @@ class Rehearsal:
         self.work, self.ops, self.steps, self.lending = work, ops, steps, lending
         self.parts: dict[int, Rehearsed] | None = None
         """By the plan's number of each step that was noted, of a device that idles none; None before."""
+        self.constants: Mapping[str, Any] = {}
+        """What these steps read in the host's memory."""
         self.totals: Totals | None = None
         self.score: Score | None = None
         """Of all devices, where these are in one loop."""
+
+    def keep(self, parts: dict[int, Rehearsed], constants: Mapping[str, Any]) -> None:
+        """Know what was noted in a run."""
+        self.parts, self.constants, self.totals, self.score = parts, constants, None, None
+
+    def reads_same(self, host: Mapping[str, Any]) -> bool:
+        """Whether the constants that were read lie where they lay."""
+        return all(host.get(name) is array for name, array in self.constants.items())
 
     def count(self) -> Totals:
         """What all steps that are known count together."""

@@ -284,8 +284,10 @@ def interpret(
 
     lends: Callable[[], bool] | None = getattr(engine, "lends", None)  # one may have no such method
     lending = None if lends is None or not lends() else not job.is_threaded
+    reads: Callable[[], bool] | None = getattr(engine, "reads_host", None)
+    carried = prepared.carried if reads is not None and reads() else None
     mine = [
-        Interpreter(d, prepared.work, memory, engine, job.host, job.ops, transport(d), lending)
+        Interpreter(d, prepared.work, memory, engine, job.host, job.ops, transport(d), lending, carried)
         for d, memory in enumerate(devices)
     ]
     for one in mine:

@@ -20,7 +20,7 @@ from tapestry_exec.run.settled import Timed, list_noted
 from tapestry_exec.run.trace import Phase, TraceEvent, set_time
 from tapestry_plan import Graph, Mesh, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
-from tapestry_plan.steps import ShardPlan
+from tapestry_plan.steps import HOST, Copy, DeviceStep, ShardPlan, split_steps
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
 from tests.ways_of_running import Threads, assert_same
@@ -280,3 +280,37 @@ def test_a_device_that_idles_keeps_no_other_from_it() -> None:
             placed.run({"x": x})
         known = [device.rehearsal.parts for device in placed._session.devices]
     assert known[0] and known[1] and known[2] == {}
+
+
+def test_constants_of_the_graph_are_copied_from_where_they_lie_and_others_are_looked_at_in_each_run() -> None:
+    (p, feeds), backend = small_plan(), SerialBackend()
+    (w,) = [one.data for one in p.graph.stored.values() if one.kind == "constant"]
+    placed = {step.number for step in place_steps(p) if step.step.tensor == "w"}
+    asked = [None, {"w": w}, None, None, {"w": w.copy()}, None]
+    for given, constants in zip(feeds, asked, strict=True):
+        found = run(p, given, backend=backend, constants=constants)
+        assert_same(found, run(p, given, backend=SerialBackend()))
+        assert found.nbytes_placed == p.nbytes_placed
+    known = [one.rehearsal.parts for (devices,) in [backend._closed] for one in devices]
+    assert placed and placed <= {number for parts in known for number in parts or ()}
+    told = [part.placed_nbytes for parts in known for part in (parts or {}).values()]
+    assert sum(told) == 2 * w.nbytes, "on both devices"
+
+
+def place_steps(p: ShardPlan) -> list[DeviceStep]:
+    """What devices place from the host."""
+    return [at for at in split_steps(p.graph, p.written) if isinstance(at.step, Copy) and at.step.src == HOST]
+
+
+def test_a_backend_that_packs_what_it_places_gets_constants_too() -> None:
+    tensors = Counter[str]()
+
+    class Packs(SerialBackend):
+        def place(self, array: Any, regions: Any, tensor: str) -> Any:
+            tensors[tensor] += 1
+            return super().place(array, regions, tensor)
+
+    (p, feeds), backend = small_plan(), Packs()
+    for given in feeds:
+        assert_same(run(p, given, backend=backend), run(p, given, backend=SerialBackend()))
+    assert tensors["w"] == RUNS * sum(at.step.tensor == "w" for at in place_steps(p)) > 0
