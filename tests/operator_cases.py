@@ -277,6 +277,8 @@ CASES += [
     Case("astype", ((7, 5),), {"dtype": "int32"}, oracle=by(lambda x: x.astype("int32"))),
     Case("astype", ((7, 5),), {"dtype": "bool"}, oracle=by(lambda x: x.astype("bool")), dtype="int64"),
     Case("astype", ((7, 5),), {"dtype": "float16"}, oracle=by(lambda x: x.astype("float16")), dtype="bool"),
+    Case("bitcast", ((7, 5),), {"dtype": "int32"}, oracle=by(lambda x: x.view("int32"))),
+    Case("bitcast", ((7, 5),), {"dtype": "float64"}, oracle=by(lambda x: x.view("float64")), dtype="uint64"),
     Case("add", ((7, 5), (5,)), onnx="Add", dtype="float16"),
     # -- products ------------------------------------------------------------------------------------------
     Case("einsum", ((2, 5, 3), (2, 3, 7)), {"equation": "bik,bkj->bij"}, "Einsum", {"equation": "bik,bkj->bij"}),
@@ -302,6 +304,8 @@ CASES += [
         ((2, 1, 5, 3), (3, 3, 7)),
         oracle=by(lambda a, b: a[..., :, None, :] * b.swapaxes(-1, -2)[..., None, :, :]),
     ),
+    Case("det", ((3, 7, 4, 4),), onnx="Det"),
+    Case("det", ((5, 1, 1),), onnx="Det", dtype="float64"),
     Case("min", ((3, 5, 7),), {"axis": (2,), "keepdims": True}, "ReduceMin", onnx_extra=(np.array([2]),)),
     Case("prod", ((3, 5, 7),), {"axis": (0, 2), "keepdims": True}, "ReduceProd", onnx_extra=(np.array([0, 2]),)),
     Case(

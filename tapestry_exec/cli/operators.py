@@ -23,6 +23,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "bernoulli": (),
     "conv": (IMAGE, (3, 4, 3, 3)),
     "conv_transpose": (IMAGE, (4, 3, 3, 3)),
+    "det": ((3, 4, 4),),
     "einsum": (SQUARE, (6, 5)),
     "gather_nd": (SQUARE, (5, 1)),
     "gemm": (SQUARE, (6, 5)),

@@ -24,6 +24,9 @@ def _chosen(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[1],)
 
 
+FEW_BITS = frozenset({"float4_e2m1fn", "int2", "int4", "uint2", "uint4"})
+"""Dtypes each of whose numbers has a byte, and needs less."""
+
 _floating_truth = of_kinds("f", "only floating numbers may be infinite or none", "bool")
 
 
@@ -35,6 +38,17 @@ def _astype_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (named_dtype(attrs["dtype"]),)
 
 
+def _bitcast_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    (made,) = _astype_dtype(dtypes, attrs)
+    for name in (dtypes[0], made):
+        if name in FEW_BITS:
+            raise ValueError(f"{name} has fewer bits than its bytes; bits of whole bytes are read as others: cast it")
+    own, other = (8 * np.dtype(name).itemsize for name in (dtypes[0], made))
+    if own != other:
+        raise ValueError(f"operand 0 is {dtypes[0]}, of {own} bits, dtype is {made}, of {other}: give one of as many")
+    return (made,)
+
+
 def _where(xp: Any, out: Any, condition: Any, a: Any, b: Any) -> None:
     xp.copyto(out, b)
     xp.copyto(out, a, where=condition)
@@ -42,6 +56,10 @@ def _where(xp: Any, out: Any, condition: Any, a: Any, b: Any) -> None:
 
 def _astype(xp: Any, out: Any, x: Any, dtype: str) -> None:
     out[...] = x
+
+
+def _bitcast(xp: Any, out: Any, x: Any, dtype: str) -> None:
+    out[...] = x.view(out.dtype)
 
 
 @operator(block=ufunc("equal"), dtype=to_truth, adjoint=adjoints.none)
@@ -376,6 +394,42 @@ def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """
     wanted = named_dtype(dtype, "astype: ")
     return x if x.dtype == wanted else add_op(astype.op, x, name=name, dtype=wanted)
+
+
+@operator(block=writes(_bitcast), dtype=_bitcast_dtype, adjoint=adjoints.none)
+def bitcast(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
+    """The bits of x, cell by cell, as numbers of another dtype that has as many.
+
+    Parameters
+    ----------
+    x : Tensor
+    dtype : dtype, or its name
+
+    Returns
+    -------
+    Tensor of x's shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For a dtype of more or fewer bits, or one of less than 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.bitcast(g.constant("x", np.array([1.0, -2.0], "float32")), "int32"), "y")
+    >>> [hex(n) for n in evaluate(g, {})["y"].view("uint32").tolist()]
+    ['0x3f800000', '0xc0000000']
+
+    References
+    ----------
+    ONNX BitCast.
+    """
+    wanted = named_dtype(dtype, "bitcast: ")
+    return x if x.dtype == wanted else add_op(bitcast.op, x, name=name, dtype=wanted)
 
 
 def widened(x: Tensor) -> Tensor:

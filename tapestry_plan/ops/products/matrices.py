@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Products of matrices, and their determinants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, same_anywhere
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
-from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, writes
+from tapestry_plan.ops.operands import (
+    align_axes,
+    common_shape,
+    floating,
+    need_rank,
+    need_vector,
+    number_axes,
+    same_dtype,
+    touched,
+    writes,
+)
 from tapestry_sets.limits import quote
 
 
@@ -117,6 +127,35 @@ _BY_GEMM: dict[str, Any] = {
     "rows": True,
 }
 """What the products have in common: a product and an addition at each index point."""
+
+
+def _det_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes i0, i1, … of what is before the matrices, each of which is read whole."""
+    (x,) = shapes
+    if len(x) < 2 or x[-1] != x[-2]:
+        raise ValueError(f"operand 0 has shape {quote(x)}; square matrices are needed along the last two axes")
+    axes = number_axes(x[:-2])
+    return Signature(axes, (touched(axes, [*(axis.name for axis in axes), "", ""], x),), (touched(axes),))
+
+
+def _det(xp: Any, out: Any, x: Any) -> None:
+    """Gauss's elimination of all matrices at once, in each step by the row with the largest cell."""
+    wide, n = "float32" if out.dtype == "float16" else out.dtype, x.shape[-1]
+    a = x.astype(wide).reshape(-1, n, n)
+    found, matrices = xp.ones(a.shape[0], wide), xp.arange(a.shape[0])
+    for k in range(n):
+        place = k + xp.argmax(xp.abs(a[:, k:, k]), axis=1)
+        row = a[matrices, place]
+        a[matrices, place] = a[:, k]
+        first = row[:, k]
+        found *= xp.where(place == k, first, -first)
+        share = a[:, k + 1 :, k] / xp.where(first == 0, xp.ones_like(first), first)[:, None]  # of zeros: all are
+        a[:, k + 1 :, k + 1 :] -= share[:, :, None] * row[:, None, k + 1 :]
+    out[...] = found.reshape(out.shape)
+
+
+def _det_flop(signature: Signature, attrs: Attrs) -> float:
+    return 2 / 3 * float(signature.inputs[0].projection.shape[-1]) ** 3
 
 
 @operator(**_BY_GEMM, signature=matmul_signature, dtype=same_dtype, expansions=(prod_sum,), adjoint=adjoints.matmul)
@@ -244,4 +283,39 @@ def gemm(
     References
     ----------
     ONNX Gemm.
+    """
+
+
+@operator(block=writes(_det), signature=_det_signature, flop=_det_flop, dtype=floating)
+def det(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The determinants of square matrices, which lie along the last two axes.
+
+    Parameters
+    ----------
+    x : Tensor of shape (…, n, n)
+        Of a floating dtype; float16 is computed with in float32.
+
+    Returns
+    -------
+    Tensor of shape (…)
+
+    Raises
+    ------
+    ValueError
+        For matrices that are not square, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.det(g.constant("x", [[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [-2.0, -1.0]
+    >>> g.signature("det")  # plans split what is before the matrices
+    Signature(i0:2; 1 input, 1 output)
+
+    References
+    ----------
+    ONNX Det; Array API linalg.det.
     """

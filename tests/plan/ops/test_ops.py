@@ -268,6 +268,7 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "bitwise_invert": ops.bitwise_invert(i),
         "where": ops.where(t, square, square),
         "astype": ops.astype(i, "float64"),
+        "bitcast": ops.bitcast(i, "float64"),
         "take": ops.take(square, i, 1),
         "take_along_axis": ops.take_along_axis(square, i, 1),
         "gather_nd": ops.gather_nd(square, g.input("two", (5, 2), "int32")),
