@@ -336,6 +336,23 @@ NODES = [
     NodeCase("ArgMax", {"x": N}, {}, {"axis": 1, "select_last_index": 1}),
     NodeCase("ArgMin", {"x": N}, {}, {"axis": 0, "select_last_index": 1, "keepdims": 0}),
     one("Hardmax", N.astype(f32)),
+    NodeCase("BitCast", {"x": X}, {}, {"to": TensorProto.INT32}, opset=26),
+    NodeCase("BitCast", {"x": floats(3, 5, dtype=np.float64)}, {}, {"to": TensorProto.UINT64}, opset=26),
+    one("Det", floats(2, 3, 4, 4)),
+    one("Det", floats(1, 5, 5)),
+    NodeCase(
+        "MelWeightMatrix",
+        {"rate": np.array(8192), "low": np.array(0, f32), "high": np.array(4096, f32)},
+        {"n": np.array(8), "d": np.array(16)},
+        reads=("n", "d", "rate", "low", "high"),
+    ),
+    NodeCase(
+        "MelWeightMatrix",
+        {"low": np.array(85, f32)},
+        {"n": np.array(20, np.int32), "d": np.array(400, np.int32), "r": np.array(16000, np.int32), "h": f32(7000)},
+        {"output_datatype": TensorProto.DOUBLE},
+        reads=("n", "d", "r", "low", "h"),
+    ),
     NodeCase("CumProd", {"x": X}, {"axis": np.array(1)}, {"reverse": 1, "exclusive": 1}, opset=26),
     NodeCase("CumProd", {"x": M}, {"axis": np.array(0)}, opset=26),
     one("EyeLike", X, k=1, dtype=TensorProto.INT32),
@@ -451,6 +468,147 @@ NODES = [
             domain=MICROSOFT,
         )
         for way, more in enumerate(({"local_window_size": 2}, {"softcap": 5.0, "scale": 0.4}))
+    ),
+    NodeCase("SimplifiedLayerNormalization", {"x": floats(2, 3, 4), "s": ROW}, {}, {"epsilon": 1e-3}),
+    NodeCase("Gelu", {"x": X}, domain=MICROSOFT),
+    NodeCase(
+        "EmbedLayerNormalization",
+        {
+            "i": ints(0, 9, 2, 5, dtype=np.int32),
+            "s": ints(0, 2, 2, 5, dtype=np.int32),
+            "m": ints(0, 2, 2, 5, dtype=np.int32),
+        },
+        {"w": floats(9, 4), "p": floats(7, 4, seed=2), "t": floats(2, 4, seed=3), "g": ROW, "b": floats(4, seed=4)},
+        {},
+        ("y", "ends", "total"),
+        reads=("i", "s", "w", "p", "t", "g", "b", "m"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "EmbedLayerNormalization",
+        {"i": ints(0, 9, 2, 5, dtype=np.int32), "w": floats(9, 4), "p": floats(7, 4, seed=2), "g": ROW}
+        | {"b": floats(4, seed=4), "n": ints(0, 7, 2, 5, dtype=np.int32)},
+        {},
+        {"epsilon": 1e-3},
+        ("y", "ends"),
+        reads=("i", "", "w", "p", "", "g", "b", "", "n"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "RotaryEmbedding",
+        {"x": floats(2, 3, 32), "i": i64(4), "c": np.cos(ANGLES), "s": np.sin(ANGLES)},
+        {},
+        {"interleaved": 1},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "RotaryEmbedding",
+        {"x": floats(2, 2, 3, 16)},
+        {"i": ints(0, 8, 2, 3), "c": np.cos(ANGLES), "s": np.sin(ANGLES)},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "RotaryEmbedding",
+        {"x": floats(2, 3, 40), "i": ints(0, 8, 2, 3)},
+        {"c": np.cos(ANGLES), "s": np.sin(ANGLES)},
+        {"num_heads": 2, "rotary_embedding_dim": 16},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "MatMulIntegerToFloat",
+        {"a": ints(0, 256, 2, 3, 4, dtype=np.uint8), "b": ints(-128, 128, 4, 5, dtype=np.int8)},
+        {
+            "s": f32(0.02),
+            "t": np.abs(floats(5)),
+            "az": np.uint8(7),
+            "bz": ints(-9, 9, 5, dtype=np.int8),
+            "c": floats(5),
+        },
+        domain=MICROSOFT,
+    ),
+    *(
+        NodeCase(
+            "MatMulNBits",
+            {"x": floats(2, 3, summed), "w": ints(0, 256, 6, blocks, 2 * bits, dtype=np.uint8)},
+            {"s": floats(6 * blocks, seed=3), **more},
+            {"K": summed, "N": 6, "bits": bits, "block_size": 16},
+            reads=(
+                "x",
+                "w",
+                "s",
+                *(("z",) if "z" in more else ()),
+                *(("", "", "b")[2 * ("z" in more) - 1 :] if "b" in more else ()),
+            ),
+            domain=MICROSOFT,
+        )
+        for bits, summed, blocks, more in (
+            (4, 32, 2, {}),
+            (4, 40, 3, {"z": ints(0, 256, 12, dtype=np.uint8)}),
+            (8, 32, 2, {"z": ints(0, 256, 12, dtype=np.uint8)}),
+            (2, 32, 2, {}),
+        )
+    ),
+    NodeCase(
+        "QGemm",
+        {"a": BYTES, "b": BYTES_2},
+        {"as": f32(0.02), "az": np.uint8(9), "bs": np.abs(floats(5)), "bz": ints(0, 255, 5, dtype=np.uint8)}
+        | {"c": ints(-999, 999, 5, dtype=np.int32)},
+        reads=("a", "as", "az", "b", "bs", "bz", "c"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "QGemm",
+        {"a": BYTES.T.copy(), "b": ints(-128, 128, 5, 4, dtype=np.int8)},
+        {"as": f32(0.02), "az": np.uint8(130), "bs": f32(0.01), "bz": np.int8(4), "ys": f32(0.03), "yz": np.uint8(99)},
+        {"transA": 1, "transB": 1},
+        reads=("a", "as", "az", "b", "bs", "bz", "", "ys", "yz"),
+        domain=MICROSOFT,
+    ),
+    *(
+        NodeCase(
+            op,
+            {"a": BYTES, "b": ints(0, 256, 4, seed=7, dtype=np.uint8)},
+            {
+                "as": f32(0.021),
+                "az": np.uint8(120),
+                "bs": f32(0.013),
+                "bz": np.uint8(99),
+                "ys": f32(0.05),
+                "yz": np.uint8(130),
+            },
+            reads=("a", "as", "az", "b", "bs", "bz", "ys", "yz"),
+            domain=MICROSOFT,
+        )
+        for op in ("QLinearAdd", "QLinearMul")
+    ),
+    *(
+        NodeCase(
+            op,
+            {"x": ints(-128, 128, 2, 3, 5, 4, dtype=np.int8)},
+            {"s": f32(0.021), "z": np.int8(-20), "ys": f32(0.005), "yz": np.int8(5)},
+            attrs,
+            domain=MICROSOFT,
+        )
+        for op, attrs in (
+            ("QLinearSigmoid", {}),
+            ("QLinearLeakyRelu", {"alpha": 0.2}),
+            ("QLinearGlobalAveragePool", {}),
+        )
+    ),
+    NodeCase(
+        "QLinearConcat",
+        {"a": BYTES, "b": ints(0, 256, 2, 4, seed=7, dtype=np.uint8)},
+        {
+            "ys": f32(0.05),
+            "yz": np.uint8(130),
+            "as": f32(0.021),
+            "az": np.uint8(120),
+            "bs": f32(0.013),
+            "bz": np.uint8(99),
+        },
+        {"axis": 0},
+        reads=("ys", "yz", "a", "as", "az", "b", "bs", "bz"),
+        domain=MICROSOFT,
     ),
     NodeCase(
         "Attention",

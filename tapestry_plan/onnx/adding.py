@@ -29,11 +29,9 @@ from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
 from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, reads_of
+from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
-
-DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
-"""Operators that draw numbers."""
 
 VALUES_CHECKED = frozenset({"gather_nd", "put_along_axis", "scatter_nd", "take", "take_along_axis"})
 """Operators that end a run for values that they are given: indices beyond the cells."""
@@ -232,7 +230,8 @@ def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> s
     from difflib import get_close_matches  # loaded with the first wrong name, not with the package
 
     names = sorted(list_ways().keys() | at.importers.keys() - IMPORTERS.keys())
-    near = node.operator not in names and get_close_matches(node.operator, names, 1)
+    is_known = node.operator in names or has_runner(node, at)
+    near = not is_known and get_close_matches(node.operator, names, 1)
     nearest = f"; {list_names(names, node.operator, 'operators')}" if near else ""
     return f"{line}{nearest}{unknown}{whole}"
 

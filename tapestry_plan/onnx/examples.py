@@ -27,6 +27,8 @@ Attention 23 (float[2,3,4,8] Q, float[2,3,6,8] K, float[2,3,6,8] V) => (Y, qk_ma
 AveragePool 21 (float[1,4,8,8] x) => (y) { y = AveragePool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (x) }
 BatchNormalization 15 (float[2,3,4,5] x, float[3] s, float[3] bias, float[3] mean, float[3] var) => (y) { y =
   BatchNormalization (x, s, bias, mean, var) }
+Bernoulli 22 (float[3,4] x) => (y) { y = Bernoulli (x) }
+BitCast 26 (float[3,4] x) => (y) { y = BitCast <to = 6> (x) }
 BitShift 21 (uint8[3,4] a, uint8[4] b) => (y) { y = BitShift <direction = "RIGHT"> (a, b) }
 BitwiseAnd 18 (uint8[3,4,5,6] x, uint8[4,5,6] y) => (bitwiseand) { bitwiseand = BitwiseAnd (x, y) }
 BitwiseNot 18 (uint8[3,4,5,6] x) => (bitwise_not) { bitwise_not = BitwiseNot (x) }
@@ -62,6 +64,7 @@ DeformConv 22 (float[1,2,3,3] X, float[1,2,2,2] W, float[1,16,2,2] offset) => (Y
 DepthToSpace 21 (float[1,8,2,3] x) => (y) { y = DepthToSpace <blocksize = 2, mode = "CRD"> (x) }
 DequantizeLinear 28 (uint8[1,3,3,2] x, float[3] x_scale, uint8[3] x_zero_point) => (y) { y = DequantizeLinear (x,
   x_scale, x_zero_point) }
+Det 22 (float[3,2,2] x) => (y) { y = Det (x) }
 Div 14 (float[3,4,5] x, float[5] y) => (z) { z = Div (x, y) }
 Dropout 11 (float[3] x) => (y) { y = Dropout (x) }
 DynamicQuantizeLinear 11 (float[3,4] x) => (y, y_scale, y_zero_point) { y, y_scale, y_zero_point =
@@ -129,10 +132,13 @@ MaxUnpool 21 (float[1,2,2,2] x, int64[1,2,2,2] i) => (y) { y = MaxUnpool <kernel
   [2, 2]> (x, i) }
 Mean 21 (float[3,4] a, float[4] b, float[3,1] c) => (y) { y = Mean (a, b, c) }
 MeanVarianceNormalization 13 (float[3,3,3,1] X) => (Y) { Y = MeanVarianceNormalization (X) }
+MelWeightMatrix 17 (int64 rate, float low, float high) => (y) <int64 n = {8}, int64 m = {16}> { y = MelWeightMatrix
+  (n, m, rate, low, high) }
 Min 21 (int64[3,4] a, int64[4] b) => (y) { y = Min (a, b) }
 Mish 21 (float[3,4] x) => (y) { y = Mish (x) }
 Mod 28 (int32[3,2,5] x, int32[1] y) => (z) { z = Mod (x, y) }
 Mul 14 (float[3,4,5] x, float[5] y) => (z) { z = Mul (x, y) }
+Multinomial 22 (float[3,4] x) => (y) { y = Multinomial <sample_size = 5> (x) }
 Neg 13 (float[3,4,5] x) => (y) { y = Neg (x) }
 NegativeLogLikelihoodLoss 22 (float[3,5,6,6,5,3,4] input, int64[3,6,6,5,3,4] target) => (loss) { loss =
   NegativeLogLikelihoodLoss <reduction = "none"> (input, target) }
@@ -154,6 +160,10 @@ QuantizeLinear 28 (float[1,3,3,2] x, float[3] y_scale, uint8[3] y_zero_point) =>
 RMSNormalization 23 (float[2,3,4,5] X, float[5] W) => (Y) { Y = RMSNormalization (X, W) }
 RNN 22 (float[3,1,2] X, float[2,4,2] W, float[2,4,4] R) => (Y_h) { "", Y_h = RNN <direction = "bidirectional",
   hidden_size = 4> (X, W, R) }
+RandomNormal 22 () => (y) { y = RandomNormal <shape: ints = [3, 4]> () }
+RandomNormalLike 22 (float[3,4] x) => (y) { y = RandomNormalLike (x) }
+RandomUniform 22 () => (y) { y = RandomUniform <shape: ints = [3, 4]> () }
+RandomUniformLike 22 (float[3,4] x) => (y) { y = RandomUniformLike (x) }
 Range 21 () => (y) <int64 a = {0}, int64 b = {4}, int64 c = {1}> { y = Range (a, b, c) }
 Reciprocal 13 (float[3,4,5] x) => (y) { y = Reciprocal (x) }
 ReduceL1 18 (float[3,2,2] data, int64[0] axes) => (reduced) { reduced = ReduceL1 <keepdims = 1> (data, axes) }
@@ -190,6 +200,7 @@ Shape 25 (float[2,3] x) => (y) { y = Shape (x) }
 Shrink 9 (float[5] x) => (y) { y = Shrink <lambd: float = 1.5> (x) }
 Sigmoid 13 (float[3,4,5] x) => (y) { y = Sigmoid (x) }
 Sign 21 (float[3,4] x) => (y) { y = Sign (x) }
+SimplifiedLayerNormalization 21 (float[2,3,4] x, float[4] s) => (y) { y = SimplifiedLayerNormalization (x, s) }
 Sin 22 (float[3,4,5] x) => (y) { y = Sin (x) }
 Sinh 22 (float[3,4,5] x) => (y) { y = Sinh (x) }
 Size 25 (float[2,3] x) => (y) { y = Size (x) }
@@ -231,9 +242,33 @@ com.microsoft::GroupQueryAttention 21 (float[2,3,16] q, float[2,3,8] k, float[2,
   all) }
 com.microsoft::QAttention 21 (uint8[2,4,8] x, int8[8,24] w, float[24] b) => (y) <float xs = {0.02}, float ws = {0.01},
   uint8 xz = {120}, int8 wz = {3}> { y = com.microsoft.QAttention <num_heads = 2> (x, w, b, xs, ws, "", xz, wz) }
+com.microsoft::EmbedLayerNormalization 21 (int32[2,3] i, int32[2,3] s, float[9,4] w, float[5,4] p, float[2,4] t,
+  float[4] g, float[4] b, int32[2,3] m) => (y, n) { y, n = com.microsoft.EmbedLayerNormalization (i, s, w, p, t, g, b,
+  m) }
+com.microsoft::Gelu 21 (float[3,4] x) => (y) { y = com.microsoft.Gelu (x) }
+com.microsoft::MatMulIntegerToFloat 21 (uint8[2,3,4] a, int8[4,5] b, float s, float[5] t) => (y) { y =
+  com.microsoft.MatMulIntegerToFloat (a, b, s, t) }
+com.microsoft::MatMulNBits 21 (float[2,3,32] x, uint8[6,2,8] w, float[12] s) => (y) { y = com.microsoft.MatMulNBits
+  <K = 32, N = 6, bits = 4, block_size = 16> (x, w, s) }
 com.microsoft::MultiHeadAttention 21 (float[2,3,8] q, float[2,5,8] k, float[2,5,12] v, float[28] b, int32[2,5] pad) =>
   (y) { y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v, b, pad) }
+com.microsoft::QGemm 21 (uint8[3,4] a, uint8[4,5] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QGemm (a, s, z, b, s, z, "", s, z) }
+com.microsoft::QLinearAdd 21 (uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearAdd (a, s, z, b, s, z, s, z) }
+com.microsoft::QLinearConcat 21 (uint8[3,4] a, uint8[2,4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearConcat <axis = 0> (s, z, a, s, z, b, s, z) }
+com.microsoft::QLinearGlobalAveragePool 21 (uint8[2,3,4,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearGlobalAveragePool (x, s, z, s, z) }
+com.microsoft::QLinearLeakyRelu 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearLeakyRelu <alpha: float = 0.1> (x, s, z, s, z) }
+com.microsoft::QLinearMul 21 (uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearMul (a, s, z, b, s, z, s, z) }
+com.microsoft::QLinearSigmoid 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearSigmoid (x, s, z, s, z) }
 com.microsoft::QuickGelu 21 (float[3,4] x) => (y) { y = com.microsoft.QuickGelu <alpha: float = 1.3> (x) }
+com.microsoft::RotaryEmbedding 21 (float[2,3,16] x, int64[2,3] i, float[9,4] c, float[9,4] s) => (y) { y =
+  com.microsoft.RotaryEmbedding (x, i, c, s) }
 com.microsoft::SkipLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[4] g, float[4] b, float[4] c) => (y,
   total) { y, "", "", total = com.microsoft.SkipLayerNormalization <epsilon: float = 1e-05> (x, s, g, b, c) }
 com.microsoft::SkipSimplifiedLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[4] g) => (y) { y =

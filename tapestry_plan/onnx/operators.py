@@ -13,6 +13,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Op, Tensor
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import attention as onnx_attention
+from tapestry_plan.onnx.importers import drawn as onnx_drawn
 from tapestry_plan.onnx.importers import fourier as onnx_fourier
 from tapestry_plan.onnx.importers import indices as onnx_indices
 from tapestry_plan.onnx.importers import microsoft as onnx_microsoft
@@ -33,7 +34,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
-from tapestry_plan.onnx.walks import DOMAIN, KIND, STEP
+from tapestry_plan.onnx.walks import DOMAIN, DRAWING, KIND, STEP
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -70,12 +71,23 @@ def _alias(at: Importing, node: Node) -> Result:
         training, ratio = at.constant(node, 2, "training_mode"), node.input(1)
         drops = not ratio or not at.is_known(ratio) or at.value(ratio).any()
         if training is not None and bool(training) and drops:
-            raise refusal(node, TRAINING)
+            return _drop(at, node)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
             at.bind_computed(node, node.outputs[1], at.fill(node, np.True_, at.shape(node.inputs[0])))
     at.alias(node.outputs[0], node.inputs[0])
     return None
+
+
+def _drop(at: Importing, node: Node) -> Result:
+    """Dropout in training; of a seed ONNX's reference, and its own cases, have numbers that no other draws."""
+    given = at.constant(node, 1, "ratio")
+    ratio = 0.5 if given is None else float(given.reshape(()))
+    if "seed" in node.attrs:
+        raise refusal(node, "training mode with a seed is not supported: its numbers are those of ONNX's reference")
+    if not 0 <= ratio < 1:
+        raise refusal(node, f"training mode with a ratio of {ratio} is not supported, only from 0 to below 1")
+    return onnx_drawn.dropout(at, node, ratio)
 
 
 def _shape_of(at: Importing, node: Node) -> Result:
@@ -141,6 +153,10 @@ def _pow(at: Importing, node: Node) -> Result:
 def _bit_shift(at: Importing, node: Node) -> Result:
     shift = {"LEFT": ops.bitwise_left_shift, "RIGHT": ops.bitwise_right_shift}[node.attrs["direction"]]
     return shift(*at.inputs(node), name=node.name)
+
+
+def _bit_cast(at: Importing, node: Node) -> Result:
+    return ops.bitcast(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
 
 
 def _isinf(at: Importing, node: Node) -> Result:
@@ -367,8 +383,6 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
     return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"], mode=node.attrs.get("mode", "DCR"))
 
 
-TRAINING = "training mode is not supported; export for inference"
-
 # -- the table -----------------------------------------------------------------------------------------
 
 _ROWS: dict[str, Import] = {
@@ -376,7 +390,7 @@ _ROWS: dict[str, Import] = {
     **_same(1, "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh"),
     **_same(1, "Celu", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSoftmax", "Mish", "Relu"),
     **_same(1, "Selu", "Sigmoid", "Softmax", "Softplus", "Softsign", "ThresholdedRelu"),
-    **_same(1, "GlobalAveragePool", "GlobalMaxPool"),
+    **_same(1, "Det", "GlobalAveragePool", "GlobalMaxPool"),
     **_same(1, BitwiseNot=ops.bitwise_invert, LRN=ops.local_response_normalization, Neg=ops.negative),
     **_same(1, Not=ops.logical_not),
     **_same(2, "Add", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "Less", "PRelu"),
@@ -390,6 +404,8 @@ _ROWS: dict[str, Import] = {
     ),  # which is that of another output
     "AveragePool": Import(onnx_windows.average_pool),
     "BatchNormalization": Import(_batch_normalization, 5, 5, idle=("momentum",)),  # which is that of training
+    "Bernoulli": Import(onnx_drawn.bernoulli),
+    "BitCast": Import(_bit_cast, moves=True),
     "BitShift": Import(_bit_shift, 2, 2),
     "Cast": Import(_cast, idle=("round_mode",), moves=True),
     "CastLike": Import(_cast_like, 2, 2, idle=("round_mode",), moves=True),
@@ -436,6 +452,8 @@ _ROWS: dict[str, Import] = {
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
+    "MelWeightMatrix": Import(onnx_fourier.mel_weights, 5, 5),
+    "Multinomial": Import(onnx_drawn.multinomial),
     "OneHot": Import(_one_hot, 3, 3),
     "Pad": Import(onnx_views.pad, 2, 4, moves=True),
     "Pow": Import(_pow, 2, 2),
@@ -444,6 +462,10 @@ _ROWS: dict[str, Import] = {
     "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always do
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
+    "RandomNormal": Import(onnx_drawn.drawn(onnx_drawn.NORMAL), 0, 0, idle=("seed",)),
+    "RandomNormalLike": Import(onnx_drawn.drawn(onnx_drawn.NORMAL), idle=("seed",), moves=True),
+    "RandomUniform": Import(onnx_drawn.drawn(onnx_drawn.UNIFORM), 0, 0, idle=("seed",)),
+    "RandomUniformLike": Import(onnx_drawn.drawn(onnx_drawn.UNIFORM), idle=("seed",), moves=True),
     "Range": Import(onnx_indices.range_of, 3, 3),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
@@ -472,6 +494,19 @@ _ROWS: dict[str, Import] = {
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2, moves=True),
     "com.microsoft::Attention": Import(onnx_attention.fused_attention, 2, 7, idle=("mask_filter_value",)),
+    "SimplifiedLayerNormalization": Import(_stashed(_rms_normalization), 2, 2),  # of ONNX Runtime's, in no domain
+    "com.microsoft::EmbedLayerNormalization": Import(onnx_microsoft.embedded, 1, 9, idle=("mask_index_type",)),
+    "com.microsoft::Gelu": Import(onnx_microsoft.gelu("none")),
+    "com.microsoft::MatMulIntegerToFloat": Import(onnx_quantized.matmul_to_float, 4, 7),
+    "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),
+    "com.microsoft::QGemm": Import(onnx_quantized.qgemm, 6, 9),
+    "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 2, 8),
+    "com.microsoft::QLinearConcat": Import(onnx_quantized.qlinear_concat, 5, None),
+    "com.microsoft::QLinearGlobalAveragePool": Import(onnx_quantized.qlinear_average, 5, 5),
+    "com.microsoft::QLinearLeakyRelu": Import(onnx_quantized.of_numbers(onnx_quantized.leaky, (0,), 3), 2, 5),
+    "com.microsoft::QLinearMul": Import(onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 2, 8),
+    "com.microsoft::QLinearSigmoid": Import(onnx_quantized.of_numbers(onnx_quantized.bent, (0,), 3), 2, 5),
+    "com.microsoft::RotaryEmbedding": Import(onnx_attention.rotary_embedding, 4, 4, idle=("num_heads",)),
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
@@ -485,8 +520,9 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
-    f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_recurrence, 3, 5),
-    f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_recurrence, 3, 5),
+    f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_operator, 3, 5),
+    f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_operator, 3, 5),
+    **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 0, 1) for name in sorted(DRAWING)},
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

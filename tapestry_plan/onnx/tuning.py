@@ -14,6 +14,8 @@ BEFORE_ALL = -(2**31)
 """The bound of a slice that goes down to the first cell."""
 FLOAT = 1
 """ONNX's number of float32."""
+INT32 = 6
+"""ONNX's number of int32."""
 CUBIC = -0.75
 """The slope of GridSample's cubic weights, as PyTorch has it."""
 

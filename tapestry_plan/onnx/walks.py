@@ -1,4 +1,4 @@
-"""Recurrences as local functions of a model, which the importer knows again.
+"""Recurrences, and operators that draw, as local functions of a model, which the importer knows again.
 
 ONNX's LSTM, GRU and RNN multiply each step's input by weights, and give the last cells alone; `ops.recurrence` does
 neither. So a recurrence is a call of a function that says it in ONNX's own operators: a Scan over the steps. What runs
@@ -7,7 +7,8 @@ importer takes the call for the operator::
 
     y = tapestry.lstm(x, w, h, c)     lstm: x ─► Scan of MatMul, Add, Sigmoid, … ─► y     {"attrs": …, "shapes": …}
 
-A single step, `ops.recurrence_step`, is a function too: of what is in the Scan.
+A single step, `ops.recurrence_step`, is a function too: of what is in the Scan. So is what draws numbers, since ONNX
+leaves open which ones a node draws: whoever else runs the model draws others of the same distribution.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ DOMAIN, KIND, STEP = "tapestry", "recurrence", "recurrence_step"
 """Of the nodes that call such functions, as the importer sees them; in models each function has a name of its own."""
 DECLARATION = "declaration"
 """The attribute by which the importer is told what a function says of itself."""
+DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
+"""Operators that draw numbers."""
 
 
 def declare(operator: str, shapes: Sequence[Shape], dtype: str, attrs: Attrs) -> str:
-    """What a recurrence, or a step of one, is, as a text."""
+    """What a recurrence, a step of one, or an operator that draws is, as a text."""
     said: dict[str, Any] = {"attrs": dict(attrs), "dtype": dtype, "shapes": [list(shape) for shape in shapes]}
     if operator != KIND:
         said["operator"] = operator
@@ -41,6 +44,10 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
 
     said = json.loads(declaration)
     shapes, dtype, attrs = [tuple(shape) for shape in said["shapes"]], said["dtype"], said["attrs"]
+    if said.get("operator", KIND) in DRAWING:
+        nodes, inputs = _make_drawing(said["operator"], dtype, attrs), ["x"][: len(shapes)]
+        opsets = [helper.make_opsetid("", opset)]
+        return helper.make_function(DOMAIN, name, inputs, ["y"], nodes, opsets, doc_string=declaration)
     wide = "float32" if dtype == "float16" else dtype
     kind = attrs["kind"]
     results = ["y", "cells"][: 2 if kind == "lstm" else 1]
@@ -67,6 +74,28 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
     nodes = [*top, walk, *_casts_to(dtype, results)]
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_function(DOMAIN, name, inputs, results, nodes, opsets, doc_string=declaration)
+
+
+def _make_drawing(operator: str, dtype: str, attrs: Attrs) -> list[Any]:
+    """Nodes of ONNX that draw numbers of the same distribution."""
+    from onnx import helper
+
+    if operator == "dropout":
+        known = [_constant("ratio", attrs["rate"], "float32"), _constant("training", True, "bool")]
+        return [*known, helper.make_node("Dropout", ["x", "ratio", "training"], ["y"])]
+    names = {"normal": ("mean", "scale"), "bernoulli": ()}.get(operator, ("low", "high"))
+    ends = {name: float(attrs["loc" if name == "mean" else name]) for name in names}
+    of, wide = ("RandomNormal", dtype) if operator == "normal" else ("RandomUniform", dtype)
+    if operator in ("bernoulli", "integers"):
+        wide = "float32" if operator == "bernoulli" else "float64"
+    last = "y" if wide == dtype else "drawn"
+    drawn = helper.make_node(of, [], [last], shape=list(attrs["shape"]), dtype=_code(wide), **ends)
+    if operator == "bernoulli":
+        return [drawn, _constant("p", attrs["p"], wide), helper.make_node("Less", ["drawn", "p"], ["y"])]
+    if operator == "integers":
+        floor = helper.make_node("Floor", ["drawn"], ["whole"])
+        return [drawn, floor, helper.make_node("Cast", ["whole"], ["y"], to=_code(dtype))]
+    return [drawn]
 
 
 def _casts_to(dtype: str, results: Sequence[str]) -> list[Any]:

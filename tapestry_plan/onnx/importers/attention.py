@@ -383,6 +383,31 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor
     return concat([made, x[..., 2 * pairs :]], axis=3) if rest else made
 
 
+def rotary_embedding(at: Importing, node: Node) -> Result:
+    """Pairs of cells of each head turned by the angles of their positions, which one number begins, or each has."""
+    x, attrs, tables = at.tensor(node.inputs[0]), node.attrs, node.inputs[2:4]
+    if attrs.get("is_packed_batching") or attrs.get("scale", 1.0) != 1:
+        raise refusal(node, "packed batches and a scale are not supported")
+    flat, width = x.ndim == 3, 2 * at.shape(tables[0])[-1]
+    if flat:
+        if attrs.get("rotary_embedding_dim") and not attrs.get("num_heads"):
+            raise ValueError("rotary_embedding_dim needs num_heads")
+        x = _by_head(x, attrs["num_heads"] if attrs.get("rotary_embedding_dim") else x.shape[-1] // max(width, 1))
+    batch, _, length, _ = x.shape
+    places, numbers = ops.astype(at.tensor(node.inputs[1]), "int64"), np.arange(length)
+    if places.shape == (1,):
+        places = places + at.graph.constant(f"{node.name}.positions", numbers)
+    elif places.shape != (batch, length):
+        raise ValueError(f"position_ids has shape {quote(places.shape)}; (1,) or {(batch, length)} is needed")
+    known = None
+    if at.is_known(node.inputs[1]):
+        known = at.value(node.inputs[1]).astype(np.int64) + (numbers if places.ndim == 1 else 0)
+    turns = [ops.take(at.tensor(name), places if known is None else known, 0) for name in tables]
+    turns = [one.expand_dims(1) if places.ndim == 2 else one for one in turns]
+    made = _turned(x, *turns, interleaved=bool(attrs.get("interleaved")))
+    return made.permute_dims((0, 2, 1, 3)).reshape(batch, length, -1) if flat else made
+
+
 def fused_attention(at: Importing, node: Node) -> Result:
     """Queries, keys and values by one product, and their attention."""
     if any(node.inputs[6:]) or any(node.outputs[2:]):

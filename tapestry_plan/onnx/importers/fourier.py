@@ -1,4 +1,7 @@
-"""DFT and STFT of ONNX: a transform of one axis is a product with a matrix, of which plans split what products have."""
+"""DFT and STFT of ONNX: a transform of one axis is a product with a matrix, of which plans split what products have.
+
+Beside them the matrix by which their spectra come onto the mel scale.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, axes_of
 from tapestry_sets.limits import quote
 
@@ -42,6 +46,32 @@ def stft(at: Importing, node: Node) -> Result:
     frames = x.sliding_windows(length, steps[0], axis=1)
     frames = frames if window is None else frames * window
     return _transformed(at, node, frames.swapaxes(-1, -2), _matrix(length, x.shape[-1], length, False, onesided))
+
+
+def mel_weights(at: Importing, node: Node) -> Result:
+    """Triangles over the bins of a spectrum, whose corners are as far apart as tones sound, cell by cell.
+
+    The rate and the edges may be inputs of the run, where how many triangles and bins there are is known.
+    """
+    counts = [at.ints(node, k, label) for k, label in enumerate(("num_mel_bins", "dft_length"))]
+    (triangles,), (length,) = (one or [0] for one in counts)
+    if triangles < 1 or length < 1:
+        raise ValueError(f"num_mel_bins is {triangles} and dft_length {length}; both are at least 1")
+    rate, low, high = (ops.astype(at.tensor(name).reshape(()), "float64") for name in node.inputs[2:])
+    low, high = (ops.log1p(edge / 700) * (2595 / np.log(10)) for edge in (low, high))
+
+    def numbers(label: str, count: int) -> Tensor:
+        return at.graph.constant(f"{node.name}.{label}", np.arange(count, dtype=np.float64))
+
+    mels = numbers("corners", triangles + 2) * ((high - low) / (triangles + 2)) + low
+    corners = ops.floor(ops.expm1(mels * (np.log(10) / 2595)) * (700 * (length + 1)) / rate)
+    left, middle, right = (corners[k : triangles + k] for k in range(3))
+    bins = numbers("bins", length // 2 + 1).reshape(-1, 1)
+    rising = ops.where(ops.equal(left, middle), 1.0, (bins - left) / ops.maximum(middle - left, 1))
+    made = ops.where(ops.logical_and(bins >= left, bins <= middle), rising, 0.0)
+    falling = (right - bins) / ops.maximum(right - middle, 1)
+    made = ops.where(ops.logical_and(bins >= middle, bins < right), falling, made)
+    return ops.astype(made, at.dtype(node.attrs.get("output_datatype", tuning.FLOAT)), name=node.name)
 
 
 def _matrix(cells: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:

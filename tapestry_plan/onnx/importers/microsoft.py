@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tapestry_plan import ops
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
+from tapestry_sets.limits import quote
 
 
 def gelu(approximate: str) -> Callable[[Importing, Node], Result]:
@@ -17,6 +20,27 @@ def gelu(approximate: str) -> Callable[[Importing, Node], Result]:
         return ops.gelu(x, approximate, name=node.name)
 
     return add
+
+
+def embedded(at: Importing, node: Node) -> Result:
+    """The sum of the rows of words, positions and segments, normalized, and how many ones each row of a mask has."""
+    words, segments, mask, places = (at.tensor(node.inputs[k]) if node.input(k) else None for k in (0, 1, 7, 8))
+    assert words is not None, "it is needed"
+    shapes = [one.shape for one in (words, segments, mask) if one is not None]
+    if words.ndim != 2 or len(set(shapes)) > 1:
+        raise ValueError(f"input_ids, segment_ids and mask have shapes {quote(shapes)}; (batch, positions) is needed")
+    rows = at.tensor(node.inputs[3])
+    total = ops.take(at.tensor(node.inputs[2]), words, 0)
+    total = total + (rows[: words.shape[1]] if places is None else ops.take(rows, places, 0))
+    if segments is not None:
+        total = total + ops.take(at.tensor(node.inputs[4]), segments, 0)
+    gamma, beta = (at.tensor(node.inputs[k]) for k in (5, 6))
+    epsilon = float(node.attrs.get("epsilon", 1e-12))
+    made = ops.layer_normalization(total, gamma, beta, axis=-1, epsilon=epsilon, name=node.name)
+    if mask is None:
+        return [made, at.graph.constant(f"{node.name}.ends", np.zeros(words.shape[0], np.int32)), total]
+    ones = ops.equal(mask, at.graph.constant(f"{node.name}.one", np.ones((), mask.dtype)))
+    return [made, ops.astype(ops.sum(ops.astype(ones, "int32"), 1), "int32"), total]
 
 
 def quick_gelu(at: Importing, node: Node) -> Result:

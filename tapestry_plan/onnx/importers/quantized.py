@@ -6,14 +6,14 @@ split gives the same bits, and libraries for matrices are as fast as for floats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor, concat
 from tapestry_plan.onnx.importers.windows import check_kernel, window_of
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 from tapestry_sets.limits import quote
@@ -76,6 +76,127 @@ def qlinear_conv(at: Importing, node: Node) -> Result:
     ratio = _ratio(at, node, 1, 4, 6)
     ratio = ratio.reshape(column) if ratio.size > 1 else ratio
     return _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+
+
+def matmul_of_few_bits(at: Importing, node: Node) -> Result:
+    """A product with weights of 2, 4 or 8 bits, of which each block has a scale and a zero point.
+
+    Each device unpacks the rows that it multiplies by; what is stored, and moved, are the bytes.
+    """
+    attrs, x, packed = node.attrs, at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    rows, summed, block, bits = attrs["N"], attrs["K"], attrs["block_size"], attrs.get("bits", 4)
+    if bits not in (2, 4, 8) or attrs.get("weight_prepacked") or node.input(4):
+        raise refusal(node, "weights of other than 2, 4 or 8 bits, prepacked ones and g_idx are not supported")
+    blocks = -(-summed // block)
+    if packed.dtype != "uint8" or packed.shape != (rows, blocks, block * bits // 8) or x.shape[-1:] != (summed,):
+        raise ValueError(
+            f"weights are {packed.dtype}{quote(packed.shape)} beside an operand of shape {quote(x.shape)}; "
+            f"uint8{(rows, blocks, block * bits // 8)} and a last extent of {summed} are needed"
+        )
+    middle: Tensor | float = float(2 ** (bits - 1))
+    if node.input(3):
+        middle = at.tensor(node.inputs[3])
+        if middle.dtype == "uint8":  # packed too, row by row
+            middle = ops.astype(_unpacked(middle.reshape(rows, -1), bits)[:, :blocks], x.dtype)
+        middle = middle.reshape(rows, blocks, 1)
+    levels = ops.astype(_unpacked(packed, bits), x.dtype)
+    weights = ((levels - middle) * at.tensor(node.inputs[2]).reshape(rows, blocks, 1)).reshape(rows, blocks * block)
+    made = ops.matmul(x, weights[:, :summed].T, name=node.name)
+    return made + at.tensor(node.inputs[5]) if node.input(5) else made
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    """The numbers of few bits in bytes, the lowest first, along the last axis."""
+    parts = [ops.bitwise_and(ops.bitwise_right_shift(packed, n), 2**bits - 1) for n in range(0, 8, bits)]
+    return concat([one.expand_dims(packed.ndim) for one in parts], axis=-1).reshape((*packed.shape[:-1], -1))
+
+
+def matmul_to_float(at: Importing, node: Node) -> Result:
+    """The exact product of integers as numbers: scaled, and with a bias."""
+    scale = at.tensor(node.inputs[2]) * at.tensor(node.inputs[3])
+    made = ops.astype(product(at, node, 0, 1, 4, 5), scale.dtype) * (scale.reshape(()) if scale.size == 1 else scale)
+    return made + at.tensor(node.inputs[6]) if node.input(6) else made
+
+
+def of_numbers(
+    function: Callable[[Importing, Node, list[Tensor]], Tensor], places: Sequence[int], scale: int
+) -> Callable[[Importing, Node], Result]:
+    """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized."""
+
+    def add(at: Importing, node: Node) -> Result:
+        made = function(at, node, [_number_of(at, node, k) for k in places])
+        zero = at.tensor(node.inputs[scale + 1]) if node.input(scale + 1) else None
+        dtype = at.dtype_of(node.inputs[places[0]]) if zero is None else zero.dtype
+        share = made / at.tensor(node.inputs[scale]).reshape(())
+        return _saturated(share, None if zero is None else zero.reshape(()), dtype, node.name)
+
+    return add
+
+
+def _number_of(at: Importing, node: Node, k: int) -> Tensor:
+    """The numbers that operand k stands for, whose scale and zero point are the next two inputs."""
+    made = ops.astype(at.tensor(node.inputs[k]), WIDE)
+    if node.input(k + 2) and not _is_zero(at, node.inputs[k + 2]):
+        made = made - ops.astype(at.tensor(node.inputs[k + 2]).reshape(()), WIDE)
+    return made * at.tensor(node.inputs[k + 1]).reshape(())
+
+
+def added(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return operands[0] + operands[1]
+
+
+def multiplied(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return operands[0] * operands[1]
+
+
+def leaky(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return ops.leaky_relu(operands[0], float(node.attrs.get("alpha", 0.01)))
+
+
+def bent(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return ops.sigmoid(operands[0])
+
+
+def qlinear_average(at: Importing, node: Node) -> Result:
+    """The mean of each channel: an exact sum, which is scaled once."""
+    if node.attrs.get("channels_last"):
+        raise refusal(node, "channels_last is not supported; transpose the operand")
+    shape = at.shape(node.inputs[0])
+    dtype = WIDE if prod(shape[2:]) * 255 < 2**24 else "float64"
+    total = ops.sum(_centered(at, node, 0, 2, dtype, ()), tuple(range(2, len(shape))), keepdims=True)
+    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(prod(shape[2:])))
+    return _requantized(at, node, ops.astype(total, WIDE), ratio, 4)
+
+
+def qlinear_concat(at: Importing, node: Node) -> Result:
+    """Numbers one behind the other; inputs are the result's scale and zero point, then three for each operand."""
+
+    def joined(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+        return concat(operands, axis=node.attrs["axis"])
+
+    if len(node.inputs) % 3 != 2:
+        raise ValueError(f"it has {len(node.inputs)} inputs; 2 of the result and 3 of each operand are needed")
+    return of_numbers(joined, range(2, len(node.inputs), 3), 0)(at, node)
+
+
+def qgemm(at: Importing, node: Node) -> Result:
+    """An exact product of integers and a sum, scaled: as numbers or, where the result has a scale, quantized."""
+    turns = [bool(node.attrs.get(key)) for key in ("transA", "transB")]
+    if node.attrs.get("alpha", 1.0) != 1:
+        raise refusal(node, f"alpha = {node.attrs['alpha']} is not supported, only 1")
+    dtype = _exact_dtype(at.shape(node.inputs[0])[0 if turns[0] else -1])
+    columns = (-1, 1) if turns[1] else (-1,)
+    sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
+    total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
+    if node.input(6):
+        total = total + ops.astype(at.tensor(node.inputs[6]), dtype)
+    total = ops.astype(total, WIDE)
+    if node.input(7) and node.input(8):
+        return _requantized(at, node, total, _ratio(at, node, 1, 4, 7), 8)
+    if node.input(7) or node.input(8):
+        raise refusal(node, "y_scale without y_zero_point, or the other way round, is not supported; give both")
+    scale = at.tensor(node.inputs[1]).reshape(()) * at.tensor(node.inputs[4])
+    return ops.multiply(total, scale.reshape(()) if scale.size == 1 else scale, name=node.name)
 
 
 # -- parts -----------------------------------------------------------------------------------------------

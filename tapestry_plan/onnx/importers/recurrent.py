@@ -124,8 +124,8 @@ def _no_steps(at: Importing, node: Node, kind: str) -> list[Tensor | Array]:
     return made
 
 
-def own_recurrence(at: Importing, node: Node) -> Result:
-    """A call of a function that is said to be, and is, what a recurrence is written as."""
+def own_operator(at: Importing, node: Node) -> Result:
+    """A call of a function that is said to be, and is, what a recurrence, or what draws, is written as."""
     said = json.loads(node.attrs[DECLARATION])
     operands = [at.tensor(name) for name in node.inputs]
     found = [list(one.shape) for one in operands]
@@ -133,7 +133,7 @@ def own_recurrence(at: Importing, node: Node) -> Result:
         raise ValueError(f"its operands have shapes {quote(found)}; its function is of {quote(said['shapes'])}")
     attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in said["attrs"].items()}
     op = BUILTIN_OPS[said.get("operator", KIND)]
-    made = ops.add_op(op, *operands, name=node.name, **attrs)
+    made = at.graph.op(op, *operands, name=node.name, **attrs)
     return made if isinstance(made, Tensor) else list(made)
 
 

@@ -19,7 +19,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedO
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import schema_of
 from tapestry_plan.onnx.replacing.bodies import rename
-from tapestry_plan.onnx.walks import DOMAIN, declare, make_function
+from tapestry_plan.onnx.walks import DOMAIN, DRAWING, declare, make_function
 from tapestry_plan.onnx.writers.sharding import add_shardings, list_shardings
 from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan, take_apart
@@ -455,16 +455,21 @@ def _iota(to: Writing, node: OpNode) -> None:
     to.add("Range", [to.scalar(one, dtype.name) for one in given], _outputs(to, node), node.name)
 
 
-def _recurrence(to: Writing, node: OpNode) -> None:
-    """A call of a local function (see `walks`): one function for all recurrences that are alike."""
+def _function(to: Writing, node: OpNode) -> None:
+    """A call of a local function (see `walks`): one function for all operators that are alike."""
     from onnx import helper
 
     shapes = [to.graph.tensor(name).shape for name in node.inputs]
-    said = declare(node.op, shapes, to.graph.tensor(node.inputs[0]).dtype, node.attrs)
-    kind = to.functions.setdefault(said, f"{node.attrs['kind']}_{len(to.functions)}")
+    said = declare(node.op, shapes, to.graph.tensor((*node.inputs, *node.outputs)[0]).dtype, node.attrs)
+    kind = to.functions.setdefault(said, f"{node.attrs.get('kind', node.op)}_{len(to.functions)}")
     to.domains[DOMAIN] = 1
     to.made_for.append(node.name)
     to.nodes.append(helper.make_node(kind, _inputs(to, node), _outputs(to, node), node.name, domain=DOMAIN))
+
+
+def _bitcast(to: Writing, node: OpNode) -> None:
+    to.need(26)
+    to.add("BitCast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(node.attrs["dtype"]))
 
 
 def _exactly(numbers: Sequence[float], what: str) -> Any:
@@ -537,17 +542,20 @@ def _opaque(to: Writing, node: OpNode) -> None:
 
 _ROWS: dict[str, Write] = {
     **{name: _alike(kind) for name, kind in _SAME.items()},
+    **dict.fromkeys(DRAWING, _function),
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "astype": _cast,
     "attention": _attention,
     "average_pool": _pool("AveragePool", "ceil_mode", "count_include_pad"),
+    "bitcast": _bitcast,
     "bitwise_left_shift": _shift("LEFT"),
     "bitwise_right_shift": _shift("RIGHT"),
     "clip": _clip,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "cumulative_sum": _cumulative_sum,
+    "det": _alike("Det"),
     "gelu": _alike("Gelu", opset=20),
     "gemm": _alike("Gemm", {"trans_a": "transA", "trans_b": "transB"}),
     "group_normalization": _alike("GroupNormalization", {"groups": "num_groups"}, opset=21),
@@ -562,8 +570,8 @@ _ROWS: dict[str, Write] = {
     "one_hot": _one_hot,
     "opaque": _opaque,
     "prod": _reduce("ReduceProd"),
-    "recurrence": _recurrence,
-    "recurrence_step": _recurrence,
+    "recurrence": _function,
+    "recurrence_step": _function,
     "remainder": _remainder,
     "resize": _resize,
     "rms_normalization": _alike("RMSNormalization", opset=23),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,35 +17,48 @@ from tests.exec.cli.test_cli import call, refused
 from tests.onnx_models import model_of
 
 
+def binarizer(reads: str, makes: str) -> Any:
+    """A node that has no declaration."""
+    return helper.make_node("Binarizer", [reads], [makes], name="whole", domain="ai.onnx.ml", threshold=0.5)
+
+
+def learned(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
+    """A model with such nodes."""
+    model = model_of(nodes, {"x": (4, 4)}, outputs)
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return model
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    nodes = [helper.make_node("Relu", ["x"], ["a"], name="r"), helper.make_node("Det", ["a"], ["y"], name="whole")]
-    (tmp_path / "m.onnx").write_bytes(model_of(nodes, {"x": (4, 2, 2)}).SerializeToString())
+    (tmp_path / "m.onnx").write_bytes(
+        learned([helper.make_node("Relu", ["x"], ["a"], name="r"), binarizer("a", "y")]).SerializeToString()
+    )
     return tmp_path / "m.onnx"
 
 
 def test_plans_tell_what_is_opaque(model: Path) -> None:
     words = ("plan", model, "--mesh", 2, "--fix", "r=i0:2", "--quiet")
     told = call(*words).stdout
-    says = "whole: 32 B move for what runs whole; it reads 64 B, writes 16 B, and takes "
+    says = "whole: 32 B move for what runs whole; it reads 64 B, writes 64 B, and takes "
     assert "opaque: 1 operator of ONNX without a declaration here, " + says in told
     cost = ShardPlan.from_json(call(*words, "--json").stdout).opaque["whole"]
-    assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 2 * 2 * 4, 4 * 4)
+    assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 4 * 4, 4 * 4 * 4)
     explained = call(*words, "--explain", "whole").stdout
-    assert "opaque: Det of ONNX, run whole on one device" in explained
-    assert f"it reads 64 B, writes 16 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
+    assert "opaque: ai.onnx.ml::Binarizer of ONNX, run whole on one device" in explained
+    assert f"it reads 64 B, writes 64 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
     assert says in page.read_text()
     told = json.loads(call("run", model, *words[2:], "--json").stdout)["plan"]["opaque"]
-    assert told == {"whole": {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 16, "seconds": cost.seconds}}
+    assert told == {"whole": {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 64, "seconds": cost.seconds}}
     result = call("run", model, "--mesh", 2, "--fix", "r=i0:2", "--verify", "--quiet")
     assert result.exit_code == 0 and "32 B predicted, 32 B counted, equal" in result.stdout
 
 
 @pytest.mark.parametrize("command", [("plan", "--mesh", "2", "--quiet"), ("show",)])
 def test_no_opaque_refuses(model: Path, command: tuple[str, ...]) -> None:
-    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': Det of domain 'ai.onnx'")
+    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': Binarizer of domain 'ai.onnx.ml'")
     assert call(command[0], model, *command[1:]).exit_code == 0
 
 
@@ -133,15 +147,15 @@ def test_operators_of_onnx_are_listed() -> None:
 
 
 def test_a_flag_that_keeps_a_node_from_running_whole_is_named() -> None:
-    det, foreign = helper.make_node("Det", ["x"], ["y"]), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
-    model = model_of([det], {"x": (2, 3, 3)})
+    own, foreign = binarizer("x", "y"), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
+    model = learned([own])
     with pytest.raises(
-        ValueError, match=r"an operator that only runs whole:\n.*Det .*; opaque=False, or --no-opaque, k"
+        ValueError, match=r"an operator that only runs whole:\n.*Binarizer .*; opaque=False, or --no-opaque, k"
     ):
         load_onnx(model, opaque=False)
-    model = model_of([det, foreign], {"x": (2, 3, 3)}, ["z"])
+    model = learned([own, foreign], ("z",))
     model.opset_import.append(helper.make_opsetid("own", 1))
-    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*Det .*--no-opaque.*Zzzz") as error:
+    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*Binarizer .*--no-opaque.*Zzzz") as error:
         load_onnx(model, opaque=False)
     assert "nearest" not in str(error.value)
     assert "dtypes floats" in call("ops", "sin").stdout
@@ -220,6 +234,7 @@ def test_what_nobody_takes_has_no_plan(tmp_path: Path) -> None:
     """By name, shape or domain."""
     for text, says in (
         ("(float[4,6] x) => (float[4,6] y) { y = Foo(x) }", "neither ONNX nor an installed ONNX Runtime has it"),
-        ("(float[4,6] x) => (float[4,6] y) { y = Det(x) }", "cannot run whole: "),
+        ("(float[4,6] x) => (float[4,6] y) { y = Det(x) }", "square matrices are needed"),
+        ("(float[4,6] x) => (float[n] y) { y = Compress <axis = 5> (x, x) }", "cannot run whole: "),
     ):
         refused(call("plan", written(tmp_path, text), "--mesh", 2, "--quiet"), says)

@@ -19,7 +19,7 @@ from tests.plan.onnx.test_attributes import MORE
 
 OTHER: tuple[Any, ...] = (3, 1.5, "a", [3], [1.5], ["a"], helper.make_tensor("t", 1, [1], [3.0]))
 """A value of each type that an attribute of an imported operator has, or may be mistaken for."""
-CASES = {case.op: case for case in [*MORE, *NODES] if not case.domain and case.op in IMPORTERS}
+CASES = {case.op: case for case in [*MORE, *NODES] if defs.has(case.op, case.domain) and case.op in IMPORTERS}
 TYPED = [
     (op, name) for op in sorted(CASES) for name in defs.get_schema(op, CASES[op].opset).attributes if op in IMPORTERS
 ]

@@ -27,7 +27,7 @@ def required() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("is_known", [False, True], ids=["fed", "known"])
 def test_a_missing_attribute_is_named(op: str, name: str, is_known: bool) -> None:
     schema = defs.get_schema(op, NEWEST)
-    reads = ["x"] * max(schema.min_input, 1)
+    reads = ["x"] * min(max(schema.min_input, 1), schema.max_input)
     node = helper.make_node(op, reads, ["y"], name="it")
     constants = {"x": np.ones((2, 3, 4, 4), "float32")} if is_known else {}
     model = model_of([node], {} if is_known else {"x": (2, 3, 4, 4)}, constants=constants)
