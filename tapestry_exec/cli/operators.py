@@ -66,7 +66,11 @@ NEEDED = {
     "size": 3,
 }
 """Values of attributes that have no default, for an example."""
-ALSO: dict[str, dict[str, Any]] = {"cumulative_sum": {"axis": 1}, "resize": {"sizes": (8, 12)}}
+ALSO: dict[str, dict[str, Any]] = {
+    "bitcast": {"dtype": "int32"},
+    "cumulative_sum": {"axis": 1},
+    "resize": {"sizes": (8, 12)},
+}
 """Attributes without which an operator has no index axes, though they have a default."""
 DTYPES = ("float32", "int64", "bool")
 EVERY_DTYPE = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), *FLOATS)

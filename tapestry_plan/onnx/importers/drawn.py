@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def _wide(x: Tensor) -> str:
     return "float64" if x.dtype == "float64" else "float32"
 
 
-def _key(node: Node) -> dict[str, int]:
+def _key(node: Node) -> dict[str, Any]:
     """The seed that the node says, and a stream of its own; ops that draw are apart by their names."""
     seed = node.attrs.get("seed")
     word = 0 if seed is None else zlib.crc32(struct.pack("<d", seed))

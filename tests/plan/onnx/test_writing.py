@@ -146,7 +146,15 @@ def test_cases_of_single_operators_come_back_the_same(begin: int) -> None:
 @pytest.mark.heavy
 def test_every_operator_that_is_written_is_among_the_cases() -> None:
     graphs = filter(None, map(read_case, cases()))
-    own = {"linear", "silu", "not_equal", "erf", "iota", "opaque", *DRAWING}  # which no model here becomes, or a large one alone
+    own = {
+        "linear",
+        "silu",
+        "not_equal",
+        "erf",
+        "iota",
+        "opaque",
+        *DRAWING,
+    }  # which no model here becomes, or a large one alone
     assert WRITERS.keys() - {node.op for graph in graphs for node in graph.nodes.values()} <= own
 
 
