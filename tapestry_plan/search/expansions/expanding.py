@@ -92,6 +92,8 @@ class _ExpansionSearch:
         self.open = frozenset[str]()
         """Those that are compared in the joint problem, `compared`."""
         self.compared: Variants | None = None
+        self.solved: dict[tuple[tuple[str, str], ...], Candidate] = {}
+        """Graphs that were solved with nothing known of them, by what is expanded into what: the ways meet again."""
 
     def rule_out(self) -> None:
         """Leave those expansions that may be in a plan better than the one that is there."""
@@ -144,14 +146,24 @@ class _ExpansionSearch:
         if not likely or many or self.other is not None or self.request.is_late:
             return
         graph, expansions = _expand_all(self._list_variants(likely))
-        found = solve_graph(self.request, graph, self._list_known())
+        found = self._solve(graph, expansions, self._list_known())
         if self.request.is_better(found, self.plan):
             some = {node: self.expandable[node] for node in self.open}
             known = self.left.kept
             self.left = find_undominated(self.whole, some, found.cost, self.base.bound_ticks, known, self.laid)
             self.base = replace(self.base, ticks=found.cost[0])
-            self.other = replace(found, before=expansions, bound=self._bound(found))
+            self.other = replace(found, bound=self._bound(found))
             self.open, self.tried = self.left.names | likely if self.left.names else frozenset(), {*likely}
+
+    def _solve(self, graph: Graph, expansions: tuple[Expansions, ...], known: KeptLayouts) -> Candidate:
+        """The best layouts of a graph with some operators expanded."""
+        key = tuple((one.node, one.chosen) for one in expansions if one.chosen is not None)
+        found = None if known else self.solved.get(key)
+        if found is None:
+            found = solve_graph(self.request, graph, known)
+            if not known:
+                self.solved[key] = found
+        return replace(found, before=expansions)
 
     def _list_known(self) -> KeptLayouts:
         """The layouts that plans with expansions may have; of blocks nothing is known, as expansions are apart."""
@@ -214,11 +226,11 @@ class _ExpansionSearch:
             if set(group) == set(chosen):
                 continue
             graph, expansions = _expand_all(self._list_variants(group))
-            found = solve_graph(self.request, graph)
+            found = self._solve(graph, expansions, {})
             left -= found.work
             if self.request.is_better(found, best):
                 after = tuple(entry for entry in plain.after if entry.node not in group)
-                best = replace(found, before=expansions, after=after, bound=min(found.bound, plain.bound))
+                best = replace(found, after=after, bound=min(found.bound, plain.bound))
         return best
 
     def _list_variants(self, nodes: Collection[str]) -> Variants:
@@ -242,9 +254,9 @@ class _ExpansionSearch:
 
         def tried(values: Sequence[int]) -> Candidate:
             graph, expansions = variants.build_graph(values)
-            found = solve_graph(self.request, graph, self._list_known())
+            found = self._solve(graph, expansions, self._list_known())
             self.work -= found.work
-            return replace(found, before=expansions)
+            return found
 
         values = (0,) * len(variants.choices)
         best = replace(self.plan, before=(*variants.build_graph(values)[1], *self.plan.before))

@@ -12,6 +12,7 @@ from tapestry_plan import Device, Graph, Mesh, ShardPlan, ops, plan, rewrite, sa
 from tapestry_plan.ir import NotApplicable
 from tapestry_plan.onnx import load_onnx, to_onnx
 from tapestry_plan.ops import tuning
+from tapestry_plan.search.expansions import expanding
 from tests.onnx_cases import NodeCase, floats
 from tests.onnx_models import difference, ort
 
@@ -95,6 +96,29 @@ def test_no_plan_is_worse_than_one_of_the_whole_layer(op: str, width: int, batch
     graph = load_onnx(layer(op, {"linear_before_reset": 1} if op == "GRU" else {}, 4, batch, width)[0])
     for mesh in (Mesh((3,)), Mesh((2, 2))):
         assert plan(graph, mesh).seconds <= plan(graph, mesh, expand=False).seconds
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_no_graph_of_steps_is_solved_twice(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The likely one comes again among the variants of an LSTM, and in blocks of a GRU, which stays whole."""
+    g, gates = Graph(), {"gru": 3, "lstm": 4}[kind]
+    x = g.input("x", (2, 1, 1, gates * 16))
+    for k in range(2):
+        r, h = g.input(f"r{k}", (1, gates * 16, 16)), [g.input(f"h{k}{n}", (1, 1, 16)) for n in range(gates - 2)]
+        y = ops.recurrence(x, r, *h, kind=kind)
+        y = y if kind == "gru" else y[0]
+        x = ops.matmul(y, g.input(f"w{k}", (16, gates * 16)))
+    g.output(x, "y")
+    solved, solve = list[tuple[str, ...]](), expanding.solve_graph
+
+    def counted(request: Any, graph: Graph, *known: Any) -> Any:
+        solved.append(tuple(graph.nodes))
+        return solve(request, graph, *known)
+
+    monkeypatch.setattr(expanding, "solve_graph", counted)
+    made = plan(g, Mesh((2,)))
+    assert len(solved) == len(set(solved)) and any("step" in name for names in solved for name in names)
+    assert made.seconds <= plan(g, Mesh((2,)), expand=False).seconds
 
 
 def test_layers_of_many_steps_stay_as_they_are() -> None:
