@@ -17,7 +17,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import SHORT_DTYPES, Tensor
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.nodes import Importing, Node, Result
+from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import quote
 
@@ -41,6 +41,8 @@ def drawn(numbers: Numbers) -> Callable[[Importing, Node], Result]:
             raise ValueError(f"shape is {quote(shape)}; extents are at least 0")
         if np.dtype(dtype).kind != "f" and dtype not in SHORT_DTYPES:
             raise ValueError(f"its numbers would be {dtype}; they are floating ones: give it such a dtype")
+        if function is ops.uniform and not first <= second < np.inf:
+            raise refusal(node, f"low = {first} and high = {second} are not supported, only finite ones in this order")
         if prod(shape) == 0 or (function is ops.uniform and first == second):
             at.bind_computed(node, node.outputs[0], at.fill(node, np.asarray(first, dtype), shape))
             return None
@@ -53,8 +55,8 @@ def drawn(numbers: Numbers) -> Callable[[Importing, Node], Result]:
 
 def bernoulli(at: Importing, node: Node) -> Result:
     """True where a number from 0 to 1 is below the cell's probability."""
-    x = at.tensor(node.inputs[0])
-    dtype = at.dtype(node.attrs["dtype"]) if node.attrs.get("dtype") else x.dtype
+    x, own = at.tensor(node.inputs[0]), at.dtype_of(node.inputs[0])
+    dtype = at.dtype(node.attrs["dtype"]) if node.attrs.get("dtype") else own
     share = ops.uniform(at.graph, x.shape, dtype=_wide(x), **_key(node))
     return ops.astype(ops.less(share, ops.astype(x, _wide(x))), dtype, name=node.name)
 

@@ -53,10 +53,10 @@ def mel_weights(at: Importing, node: Node) -> Result:
 
     The rate and the edges may be inputs of the run, where how many triangles and bins there are is known.
     """
-    counts = [at.ints(node, k, label) for k, label in enumerate(("num_mel_bins", "dft_length"))]
-    (triangles,), (length,) = (one or [0] for one in counts)
-    if triangles < 1 or length < 1:
-        raise ValueError(f"num_mel_bins is {triangles} and dft_length {length}; both are at least 1")
+    counts = [at.ints(node, k, label) or [] for k, label in enumerate(("num_mel_bins", "dft_length"))]
+    if any(len(one) != 1 or one[0] < 1 for one in counts):
+        raise ValueError(f"num_mel_bins and dft_length are {quote(counts)}; one number of at least 1 each is needed")
+    triangles, length = (one[0] for one in counts)
     rate, low, high = (ops.astype(at.tensor(name).reshape(()), "float64") for name in node.inputs[2:])
     low, high = (ops.log1p(edge / 700) * (2595 / np.log(10)) for edge in (low, high))
 

@@ -85,13 +85,17 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
     """
     attrs, x, packed = node.attrs, at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
     rows, summed, block, bits = attrs["N"], attrs["K"], attrs["block_size"], attrs.get("bits", 4)
-    if bits not in (2, 4, 8) or attrs.get("weight_prepacked") or node.input(4):
+    if bits not in (2, 4, 8) or min(rows, summed, block) < 1 or attrs.get("weight_prepacked") or node.input(4):
         raise refusal(node, "weights of other than 2, 4 or 8 bits, prepacked ones and g_idx are not supported")
     blocks = -(-summed // block)
-    if packed.dtype != "uint8" or packed.shape != (rows, blocks, block * bits // 8) or x.shape[-1:] != (summed,):
-        raise ValueError(
-            f"weights are {packed.dtype}{quote(packed.shape)} beside an operand of shape {quote(x.shape)}; "
-            f"uint8{(rows, blocks, block * bits // 8)} and a last extent of {summed} are needed"
+    wanted, scales = (rows, blocks, block * bits // 8), at.tensor(node.inputs[2])
+    is_fitting = packed.shape == wanted and x.shape[-1:] == (summed,) and scales.size == rows * blocks
+    if not is_fitting or packed.dtype != "uint8" or scales.dtype != x.dtype or x.ndim < 2:
+        raise refusal(
+            node,
+            f"weights are {packed.dtype}{quote(packed.shape)} and scales {scales.dtype}{quote(scales.shape)}, beside "
+            f"{x.dtype}{quote(x.shape)}; uint8{wanted}, {rows * blocks} scales of the operand's dtype and its last "
+            f"extent {summed} are supported",
         )
     middle: Tensor | float = float(2 ** (bits - 1))
     if node.input(3):
@@ -100,7 +104,7 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
             middle = ops.astype(_unpacked(middle.reshape(rows, -1), bits)[:, :blocks], x.dtype)
         middle = middle.reshape(rows, blocks, 1)
     levels = ops.astype(_unpacked(packed, bits), x.dtype)
-    weights = ((levels - middle) * at.tensor(node.inputs[2]).reshape(rows, blocks, 1)).reshape(rows, blocks * block)
+    weights = ((levels - middle) * scales.reshape(rows, blocks, 1)).reshape(rows, blocks * block)
     made = ops.matmul(x, weights[:, :summed].T, name=node.name)
     return made + at.tensor(node.inputs[5]) if node.input(5) else made
 

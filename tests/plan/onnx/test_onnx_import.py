@@ -496,6 +496,7 @@ def test_numbers_of_inputs_are_checked_in_one_place() -> None:
     ("op", "reads", "says"),
     [
         ("Conv", ["x"], "has 1 input; Conv takes 2 to 3"),
+        ("QuantizeLinear", ["x"], "has 1 input; QuantizeLinear takes 2 to 3"),  # no scale
         ("Relu", ["x", "x"], "has 2 inputs; Relu takes 1:"),
         ("Relu", [], "has 0 inputs; Relu takes 1:"),
         ("Add", ["x", "x", "x"], "has 3 inputs; Add takes 2:"),

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from tapestry_exec import run
 from tapestry_plan import Mesh, UnsupportedOp, plan
 from tapestry_plan.onnx import load_onnx
-from tests.onnx_cases import NodeCase, f32, floats, ints
-from tests.onnx_models import model_of
+from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, ints
+from tests.onnx_models import difference, model_of, ort
 
 
 def run_split(graph: Any, feeds: dict[str, Any], parts: int, axis: str) -> np.ndarray:
@@ -104,3 +104,24 @@ def test_integers_of_more_bits_are_refused() -> None:
     ).model
     with pytest.raises(UnsupportedOp, match="its input 0 is int16; integers of 8 bits are supported"):
         load_onnx(model)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(bits: int) -> None:
+    """Each device reads the bytes of its own rows, and no other ones move."""
+    rng = np.random.default_rng(bits)
+    packed = rng.integers(0, 256, (12, 3, 2 * bits), np.uint8)
+    scales = rng.uniform(0.01, 0.1, 36).astype(np.float32)
+    case = NodeCase(
+        "MatMulNBits",
+        {"x": floats(2, 5, 40)},
+        {"w": packed, "s": scales},
+        {"K": 40, "N": 12, "bits": bits, "block_size": 16},
+        domain=MICROSOFT,
+    )
+    graph = load_onnx(case.model, opaque=False)
+    (product,) = [node.name for node in graph.order() if node.op == "matmul"]
+    made = plan(graph, Mesh((3,)), fix={product: {"n": 3}}, layout={"w": {0: 3}})
+    found = run(made, case.inputs)
+    assert difference(found.outputs["y"], ort(case.model, case.inputs)[0]) < 1e-5
+    assert made.nbytes_moved == 0 and all(made.sharding.values())

@@ -227,6 +227,29 @@ def test_what_neither_runs_is_refused_by_name_and_reason() -> None:
             StagedModel(case.model, feeds)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(int4[4,6] x) => (uint4[4,6] y) { y = BitCast <to = 21> (x) }", "has fewer bits than its bytes"),
+        ("(float[2,4] x, float[4] s) => (y, v) { y, v = SimplifiedLayerNormalization (x, s) }", "its output 1"),
+        (
+            "(float[3,32] x, uint8[6,16] w, float[12] s) => (float[3,6] y) "
+            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s) }",
+            "weights are uint8",
+        ),
+        (
+            "(float[2,3,16] x, int64[2,3] i, float[9,4] c, float[9,4] s) => (y) "
+            "{ y = com.microsoft.RotaryEmbedding <scale: float = 2.0> (x, i, c, s) }",
+            "a scale are not supported",
+        ),
+    ],
+)
+def test_what_a_declaration_does_not_take_runs_whole(text: str, why: str) -> None:
+    model = parser.parse_model(f'<ir_version: 11, opset_import: ["" : 26, "com.microsoft" : 1]> agraph {text}')
+    (node,) = load_onnx(model).nodes.values()
+    assert node.op == "opaque" and why in node.attrs["why"]
+
+
 def test_draws_of_onnx_runtime_are_the_same_in_each_run() -> None:
     node = make("Multinomial", ["x"], ["y"], sample_size=9, seed=3.0)
     model = ops.encode_model(typed(model_of([node], {"x": (2, 3)}), y=TensorProto.INT32))
