@@ -28,6 +28,7 @@ from tapestry_plan.onnx.nodes import (
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
+from tapestry_plan.onnx.replacing.sequences import is_of_sequences, replace_sequences
 from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, reads_of
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways, list_ways
@@ -104,7 +105,7 @@ class Placing:
         try:
             self._refuse_strings(node)
             with self.at.trying():
-                add_node(self.at, node)
+                _place_node(self.at, node)
             return
         except UnsupportedOp as error:
             refused = error
@@ -113,6 +114,8 @@ class Placing:
         if isinstance(refused, NotRun) or (isinstance(refused, ValueNeeded) and refused.tensor in self.held):
             raise refused
         if not self.opaque or _is_given(node, self.at) or not has_runner(node, self.at):
+            raise refused
+        if is_of_sequences(self.at, node):  # which nobody else has
             raise refused
         # One that waits for a value of the model's can be unrolled in the stage behind it.
         waits = isinstance(refused, ValueNeeded) and self.at.has(refused.tensor)
@@ -203,7 +206,7 @@ def _has_importer(node: Node, at: Importing) -> bool:
 
 def _is_named(node: Node, at: Importing) -> bool:
     """Whether the operator is known, and what the node asks of it is not."""
-    return _has_importer(node, at) or node.operator in NOT_ADDED or has_body(node, at)
+    return _has_importer(node, at) or node.operator in NOT_ADDED or has_body(node, at) or is_of_sequences(at, node)
 
 
 def _is_whole(node: Node, at: Importing) -> bool:
@@ -287,6 +290,20 @@ def add_node(at: Importing, node: Node) -> None:
     behind = [at.unfolded[name] for name in reads if name in at.unfolded]
     if behind and all(name in at.unfolded or at.is_known(name) for name in reads):
         at.unfolded.update((name, behind[0]) for name in node.outputs if name and not at.is_known(name))
+
+
+def _place_node(at: Importing, node: Node) -> None:
+    """Add a checked node, or where it is of a sequence those that read its tensors."""
+    if not is_of_sequences(at, node):
+        add_node(at, node)
+        return
+    try:
+        made = replace_sequences(at, node)
+    except UnsupportedOp:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{node.where}: {error}") from None
+    _add_in_turn(at, made)
 
 
 def _add_known(at: Importing, node: Node) -> None:

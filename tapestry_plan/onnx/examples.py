@@ -45,6 +45,8 @@ CenterCropPad 18 (float[20,10,3] x) => (y) <int64[3] shape = {10,7,3}> { y = Cen
 Clip 13 (int8[3,4,5] x) => (y) <int8 min = {0}> { y = Clip (x, min) }
 Col2Im 18 (float[1,12,12] x) => (y) <int64[2] i = {4,5}, int64[2] b = {2,2}> { y = Col2Im (x, i, b) }
 Concat 13 (float[2] value0, float[2] value1) => (output) { output = Concat <axis = 0> (value0, value1) }
+ConcatFromSequence 21 (float[3,4] x, float[2,4] z) => (y) { s = SequenceConstruct (x, z) y = ConcatFromSequence <axis =
+  0> (s) }
 Constant 25 () => (values) { values = Constant <value: tensor = float[5,5] const_tensor
   {1.7640524,0.4001572,0.978738,2.2408931,1.867558,-0.9772779,0.95008844,-0.1513572,-0.10321885,0.41059852,0.14404356,1.4542735,0.7610377,0.121675014,0.44386324,0.33367434,1.4940791,-0.20515826,0.3130677,-0.85409576,-2.5529897,0.6536186,0.8644362,-0.742165,2.2697546}>
   () }
@@ -196,6 +198,17 @@ ScatterElements 21 (float[3,4] x, int64[6,4] i, float[6,4] u) => (y) { y = Scatt
 ScatterND 18 (float[4,4,4] data, int64[2,1] indices, float[2,4,4] updates) => (y) { y = ScatterND (data, indices,
   updates) }
 Selu 22 (float[3,4,5] x) => (y) { y = Selu (x) }
+SequenceAt 21 (float[3,4] x, float[2,4] z) => (y) <int64 i = {1}> { s = SequenceConstruct (x, z) y = SequenceAt (s, i)
+  }
+SequenceConstruct 21 (float[3,4] x, float[2,4] z) => (y) { s = SequenceConstruct (x, z) y = ConcatFromSequence <axis =
+  0> (s) }
+SequenceEmpty 21 (float[3,4] x) => (y) <int64 i = {0}> { s = SequenceEmpty () t = SequenceInsert (s, x) y = SequenceAt
+  (t, i) }
+SequenceErase 21 (float[3,4] x, float[2,4] z) => (y) <int64 i = {0}> { s = SequenceConstruct (x, z) t = SequenceErase
+  (s) y = SequenceAt (t, i) }
+SequenceInsert 21 (float[3,4] x) => (y) <int64 i = {0}> { s = SequenceEmpty () t = SequenceInsert (s, x) y = SequenceAt
+  (t, i) }
+SequenceLength 21 (float[3,4] x) => (y) { s = SequenceConstruct (x, x) y = SequenceLength (s) }
 Shape 25 (float[2,3] x) => (y) { y = Shape (x) }
 Shrink 9 (float[5] x) => (y) { y = Shrink <lambd: float = 1.5> (x) }
 Sigmoid 13 (float[3,4,5] x) => (y) { y = Sigmoid (x) }
@@ -213,6 +226,7 @@ Softplus 22 (float[3,4,5] x) => (y) { y = Softplus (x) }
 Softsign 22 (float[3,4,5] x) => (y) { y = Softsign (x) }
 SpaceToDepth 21 (float[1,2,4,6] x) => (y) { y = SpaceToDepth <blocksize = 2> (x) }
 Split 13 (float[2,6] input) => (output_1, output_2) { output_1, output_2 = Split <axis = 1> (input) }
+SplitToSequence 21 (float[3,4] x) => (y) <int64 i = {2}> { s = SplitToSequence (x) y = SequenceAt (s, i) }
 Sqrt 13 (float[3,4,5] x) => (y) { y = Sqrt (x) }
 Squeeze 25 (float[1,3,4,5] x) => (y) <int64[1] axes = {0}> { y = Squeeze (x, axes) }
 Sub 14 (float[3,4,5] x, float[5] y) => (z) { z = Sub (x, y) }
@@ -285,7 +299,9 @@ def has_example(operator: str) -> bool:
 
 
 def read_example(operator: str) -> Any:
-    """A model of one node of an operator; None of one that has none here, since no graph has it but as opaque.
+    """A model of one node of an operator, for one of sequences with those that make them and take them apart.
+
+    None of one that has none here, since no graph has it but as opaque.
 
     Examples
     --------

@@ -33,6 +33,7 @@ from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
 from tapestry_plan.onnx.replacing.older import OLDEST_OPSET, TARGET_OPSET, convert
+from tapestry_plan.onnx.replacing.sequences import find_sequences
 from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_plan.onnx.sparse import Filling
 from tapestry_plan.onnx.walks import show_walks
@@ -310,6 +311,7 @@ def _graph_of(
             aside.bind(name, array)
         nodes, at.undecided = settle_branches(nodes, names, {value.name: value for value in inputs}, shapes, aside)
     needed = needed_of(nodes, names)
+    at.listed = find_sequences(needed, names, importers)
     used = {name for node in needed for name in reads_of(node)} | set(names)
     if not sizes and not values:  # with which what the model declares may be out of date
         at.declare(model.graph)

@@ -189,6 +189,10 @@ class Importing:
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
         self.pooled: dict[str, tuple[int, ...]] = {}
         """The shape in which numbers of cells that a MaxPool found count, by the model's tensor of them."""
+        self.listed: frozenset[str] = frozenset()
+        """The model's sequences that are lists of its tensors, as far as they are made …"""
+        self.sequences: dict[str, Any] = {}
+        """… each with what it holds and is made of."""
         self.declared: dict[str, Any] = {}
         """What the model says of tensors of which it says dtype and shape: values as ONNX writes them."""
         self._bound: list[tuple[dict[str, Any], str]] = []
@@ -234,8 +238,12 @@ class Importing:
             self._held.add(found.name)
 
     def has(self, name: str) -> bool:
-        """Whether a model tensor has been made, or its value is known."""
-        return name in self.tensors or name in self._values
+        """Whether a model tensor, or a sequence of such, has been made, or its value is known."""
+        return name in self.tensors or name in self._values or name in self.sequences
+
+    def list_tensors(self, name: str, held: Any) -> None:
+        """Note what a sequence holds."""
+        self._put(self.sequences, name, held)
 
     def is_known(self, name: str) -> bool:
         """Whether the value of a model tensor is known in advance."""

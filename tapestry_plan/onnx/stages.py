@@ -25,6 +25,7 @@ from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
 from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
+from tapestry_plan.onnx.replacing.sequences import find_sequences
 from tapestry_plan.onnx.replacing.whole import NotWhole, reads_of, run_node
 from tapestry_sets.limits import Guarded, cut_text, drop_item, list_names, put_fields, quote, tell_count
 
@@ -318,6 +319,7 @@ class StagedModel(Guarded):
             nodes, at.undecided = settle_branches(nodes, self._names, inputs, self._shapes, aside)
             nodes = self._left(nodes)  # those of a branch, some of which were done before
         left = needed_of(nodes, [name for name in self._names if name not in self._host])
+        at.listed = find_sequences(left, self._names, self._importers)
         used = {name for node in left for name in reads_of(node)} | set(self._names)
         for name in (name for name in self._host if name in used):
             self._declare(placing, name, self._host[name])
@@ -362,6 +364,7 @@ class StagedModel(Guarded):
         at = placing.at
         reads = [name for node in (*self._whole, *placing.behind) for name in reads_of(node)]
         reads += [name for node, _ in placing.refused for name in reads_of(node)]
+        reads += [read for name in reads if name in at.sequences for read in at.sequences[name].read]
         for name in dict.fromkeys([*self._names, *sorted(wanted), *reads]):
             if name not in self._host and name in at.tensors and name not in self._inputs:
                 at.graph.output(at.tensors[name], name)

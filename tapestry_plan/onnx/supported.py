@@ -31,7 +31,8 @@ class Supported(Struct, frozen=True):
         Its type, after the domain where that is not ONNX's own.
     how : str
         "imported": it becomes operators and views, which plans split; "defined": it is taken apart by ONNX's own
-        definition, or by graphs inside the node, in operators that are imported, or else is opaque; "folded": its value
+        definition, by graphs inside the node, or by the tensors of a sequence, in operators that are imported, or else
+        is opaque; "folded": its value
         is known at import, and stands in the graph; "opaque": it runs
         whole, by ONNX Runtime or ONNX's reference, in a graph or, where its results' shapes follow from values, between
         two stages; "refused": none of these is there.
