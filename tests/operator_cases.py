@@ -305,6 +305,23 @@ CASES += [
         oracle=by(lambda a, b: a[..., :, None, :] * b.swapaxes(-1, -2)[..., None, :, :]),
     ),
     Case("det", ((3, 7, 4, 4),), onnx="Det"),
+    *(
+        Case(
+            "unpack_blocks",
+            ((5, 7, 4), (5, 7), *zeros),
+            {"bits": bits},
+            oracle=lambda op, attrs, arrays: unpacked(attrs["bits"], *arrays),
+            dtypes=("uint8", "float32", kind)[: 2 + len(zeros)],
+            ranges={0: (0, 256), 2: (0, 256)} if kind == "uint8" else {0: (0, 256)},
+        )
+        for bits, kind, zeros in (
+            (4, "", ()),
+            (4, "uint8", ((5, 4),)),
+            (2, "float32", ((5, 7),)),
+            (8, "uint8", ((5, 7),)),
+            (1, "uint8", ((5, 1),)),
+        )
+    ),
     Case("det", ((5, 1, 1),), oracle=by(np.linalg.det), dtype="float64"),
     Case("min", ((3, 5, 7),), {"axis": (2,), "keepdims": True}, "ReduceMin", onnx_extra=(np.array([2]),)),
     Case("prod", ((3, 5, 7),), {"axis": (0, 2), "keepdims": True}, "ReduceProd", onnx_extra=(np.array([0, 2]),)),
@@ -314,6 +331,21 @@ CASES += [
     Case("all", ((2, 7),), {"keepdims": False}, oracle=by(np.all), dtype="bool"),
     Case("sum_pool", ((2, 3, 9, 8),), {"kernel": 3, "strides": 2, "pads": (1, 0, 1, 2)}, oracle=by(lambda x: nine(x))),
 ]
+
+
+def unpacked(bits: int, packed: Array, scales: Array, zeros: Array | None = None) -> Array:
+    """Numbers bit by bit, as integers of Python."""
+
+    def numbers(row: Array) -> list[int]:
+        whole = int.from_bytes(row.tobytes(), "little")
+        return [whole >> k & 2**bits - 1 for k in range(0, 8 * row.size, bits)]
+
+    made = np.array([[numbers(block) for block in row] for row in packed], np.float32)
+    if zeros is None:
+        zeros = np.full(scales.shape, 2 ** (bits - 1))
+    elif zeros.dtype == np.uint8:
+        zeros = np.array([numbers(row)[: scales.shape[1]] for row in zeros])
+    return (made - zeros[..., None].astype(f32)) * scales[..., None]
 
 
 def nine(x: Array) -> Array:

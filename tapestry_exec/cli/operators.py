@@ -42,6 +42,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "rms_normalization": (SQUARE, (6,)),
     "scatter_nd": (SQUARE, (2, 1), (2, 6)),
     "take": (SQUARE, (3,)),
+    "unpack_blocks": ((4, 3, 8), (4, 3)),
     "uniform": (),
     **dict.fromkeys(("average_pool", "max_pool", "sum_pool", "local_response_normalization"), (IMAGE,)),
     **dict.fromkeys(("global_average_pool", "global_max_pool"), (IMAGE,)),
@@ -66,6 +67,8 @@ NEEDED = {
     "size": 3,
 }
 """Values of attributes that have no default, for an example."""
+OF_INTEGERS = {"indices": "int64", "packed": "uint8"}
+"""Operands of one dtype, by name."""
 ALSO: dict[str, dict[str, Any]] = {
     "bitcast": {"dtype": "int32"},
     "cumulative_sum": {"axis": 1},
@@ -182,7 +185,7 @@ def _call(
         elif one in operands and one.kind is one.VAR_POSITIONAL:
             before += [graph.input(f"{one.name}_{k}", shape, dtype) for k, shape in enumerate(rest)]
         elif one in operands and rest:
-            made = graph.input(one.name, rest.pop(0), "int64" if one.name == "indices" else dtype)
+            made = graph.input(one.name, rest.pop(0), OF_INTEGERS.get(one.name, dtype))
             if any(other.kind is other.VAR_POSITIONAL for other in operands):  # what is before these has no name there
                 before.append(made)
             else:

@@ -97,22 +97,13 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
             f"{x.dtype}{quote(x.shape)}; uint8{wanted}, {rows * blocks} scales of the operand's dtype and its last "
             f"extent {summed} are supported",
         )
-    middle: Tensor | float = float(2 ** (bits - 1))
-    if node.input(3):
-        middle = at.tensor(node.inputs[3])
-        if middle.dtype == "uint8":  # packed too, row by row
-            middle = ops.astype(_unpacked(middle.reshape(rows, -1), bits)[:, :blocks], x.dtype)
-        middle = middle.reshape(rows, blocks, 1)
-    levels = ops.astype(_unpacked(packed, bits), x.dtype)
-    weights = ((levels - middle) * scales.reshape(rows, blocks, 1)).reshape(rows, blocks * block)
-    made = ops.matmul(x, weights[:, :summed].T, name=node.name)
+    zeros = at.tensor(node.inputs[3]) if node.input(3) else None
+    if zeros is not None:
+        zeros = zeros.reshape(rows, -1)
+    blocks_of = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
+    weights = blocks_of.reshape(rows, blocks * block)[:, :summed].T
+    made = ops.matmul(x, weights, name=node.name)
     return made + at.tensor(node.inputs[5]) if node.input(5) else made
-
-
-def _unpacked(packed: Tensor, bits: int) -> Tensor:
-    """The numbers of few bits in bytes, the lowest first, along the last axis."""
-    parts = [ops.bitwise_and(ops.bitwise_right_shift(packed, n), 2**bits - 1) for n in range(0, 8, bits)]
-    return concat([one.expand_dims(packed.ndim) for one in parts], axis=-1).reshape((*packed.shape[:-1], -1))
 
 
 def matmul_to_float(at: Importing, node: Node) -> Result:

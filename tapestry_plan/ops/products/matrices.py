@@ -1,4 +1,4 @@
-"""Products of matrices, and their determinants."""
+"""Products of matrices, their determinants, and those that are stored in few bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, same_anywhere
-from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
 from tapestry_plan.ops.operands import (
     align_axes,
@@ -319,3 +319,101 @@ def det(x: Tensor, *, name: str | None = None) -> Tensor:
     ----------
     ONNX Det; Array API linalg.det.
     """
+
+
+# -- few bits ----------------------------------------------------------------------------------------------
+
+
+def _unpack_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes r (rows) and b (blocks): each point reads the bytes of a block and writes its cells."""
+    bits = attrs.get("bits")
+    if bits not in (1, 2, 4, 8):
+        raise ValueError(f"bits is {quote(bits)}; 1, 2, 4 or 8 of a number are in a byte")
+    packed = shapes[0]
+    need_rank(packed, 3, "operand 0", "rows, blocks, bytes")
+    rows, blocks, nbytes = packed
+    axes = Axis("r", rows), Axis("b", blocks)
+    of_blocks, of_bytes = (rows, blocks), (rows, -(-blocks * bits // 8))
+    wanted = [(of_blocks,), (of_blocks, of_bytes)]
+    for k, (shape, fitting) in enumerate(zip(shapes[1:], wanted, strict=False), 1):
+        if shape not in fitting:
+            listed = " or ".join(map(quote, dict.fromkeys(fitting)))
+            raise ValueError(f"operand {k} has shape {quote(shape)}; {listed} is needed beside blocks of {packed}")
+    inputs = [touched(axes, ["r", "b", ""], packed), touched(axes, ["r", "b"])]
+    inputs += [touched(axes, ["r", "b" if shape == of_blocks else ""], shape) for shape in shapes[2:]]
+    return Signature(axes, tuple(inputs), (touched(axes, ["r", "b", ""], (rows, blocks, nbytes * 8 // bits)),))
+
+
+def _unpack_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    if dtypes[0] != "uint8":
+        raise ValueError(f"operand 0 is {dtypes[0]}; numbers are packed in uint8")
+    (made,) = floating(dtypes[1:2], attrs)
+    if dtypes[2:] and dtypes[2] not in ("uint8", made):
+        raise ValueError(f"operand 2 is {dtypes[2]}; packed in uint8 or of the scales' {made} are zeros: cast them")
+    return (made,)
+
+
+def _unpack(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (packed, scales, *zeros), (out,), bits = inputs, outputs, shard.attrs["bits"]
+
+    def write(target: Any, given: Any) -> None:
+        for k in range(8 // bits):
+            target[..., k :: 8 // bits] = xp.bitwise_and(xp.right_shift(given, bits * k), 2**bits - 1)
+
+    write(out, packed)
+    middle = out.dtype.type(2 ** (bits - 1))
+    if zeros and zeros[0].dtype == "uint8" and bits < 8:
+        row = xp.empty((zeros[0].shape[0], zeros[0].shape[1] * (8 // bits)), out.dtype)
+        write(row, zeros[0])
+        middle = row[:, slice(*shard.range("b"))][..., None]
+    elif zeros:
+        middle = zeros[0].astype(out.dtype)[..., None]
+    xp.subtract(out, middle, out=out)
+    xp.multiply(out, scales[..., None], out=out)
+
+
+def _unpack_flop(signature: Signature, attrs: Attrs) -> float:
+    return 4.0 * signature.outputs[0].projection.shape[-1]
+
+
+@operator(block=_unpack, signature=_unpack_signature, flop=_unpack_flop, dtype=_unpack_dtype)
+def unpack_blocks(
+    packed: Tensor, scales: Tensor, zeros: Tensor | None = None, *, bits: int = 4, name: str | None = None
+) -> Tensor:
+    """Numbers of few bits, (number − zero) · scale, each block of which has a scale and a zero.
+
+    Parameters
+    ----------
+    packed : Tensor of uint8, of shape (rows, blocks, bytes)
+        The numbers of a block in its bytes, the first one in the lowest bits.
+    scales : Tensor of a floating dtype, of shape (rows, blocks)
+    zeros : Tensor, optional
+        Of the scales' shape and dtype, or of uint8 and packed row by row, the last byte maybe in part; by default the
+        middle of the numbers, 8 of 4 bits.
+    bits : 1, 2, 4 or 8
+
+    Returns
+    -------
+    Tensor of shape (rows, blocks, 8 · bytes / bits), of the scales' dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes and dtypes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> packed, scales = np.array([[[0x98, 0xBA]]], "uint8"), np.array([[0.5]], "float32")
+    >>> _ = g.output(ops.unpack_blocks(g.constant("packed", packed), g.constant("scales", scales)), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[0.0, 0.5, 1.0, 1.5]]]
+
+    References
+    ----------
+    ONNX Runtime, com.microsoft MatMulNBits: its weights.
+    """
+    return add_op(unpack_blocks.op, packed, scales, *(() if zeros is None else (zeros,)), name=name, bits=bits)

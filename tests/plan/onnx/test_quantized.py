@@ -125,3 +125,50 @@ def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(bits: 
     found = run(made, case.inputs)
     assert difference(found.outputs["y"], ort(case.model, case.inputs)[0]) < 1e-5
     assert made.nbytes_moved == 0 and all(made.sharding.values())
+
+
+def layer_of_few_bits(width: int = 64, heads: int = 4, groups: int = 2, inner: int = 96) -> Any:
+    """A layer of a language model as ONNX Runtime's builder of such writes it, weights in 4 bits."""
+    rng, make, each = np.random.default_rng(4), helper.make_node, width // heads
+    constants: dict[str, np.ndarray] = {name: rng.uniform(0.5, 1.5, width).astype(f32) for name in ("n1", "n2")}
+    angles = np.arange(8)[:, None] * 0.3 ** np.arange(each // 2)
+    constants |= {"cos": np.cos(angles).astype(f32), "sin": np.sin(angles).astype(f32)}
+    constants |= {"ends": np.full(2, 4, np.int32), "all": np.array(5, np.int32)}
+
+    def product(reads: str, makes: str, summed: int, rows: int) -> Any:
+        blocks = summed // 16
+        constants[f"{makes}.w"] = rng.integers(0, 256, (rows, blocks, 8), np.uint8)
+        constants[f"{makes}.s"] = rng.uniform(0.01, 0.03, (rows, blocks)).astype(f32)
+        constants[f"{makes}.z"] = rng.integers(0, 256, rows * -(-blocks // 2), np.uint8)
+        weights = [f"{makes}.{part}" for part in "wsz"]
+        shape = {"K": summed, "N": rows, "bits": 4, "block_size": 16}
+        return make("MatMulNBits", [reads, *weights], [makes], domain=MICROSOFT, **shape)
+
+    attention = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": 1}
+    held = ["", "", "ends", "all", "cos", "sin"]
+    nodes = [
+        make("SimplifiedLayerNormalization", ["x", "n1"], ["a"]),
+        *(product("a", name, width, n * each) for name, n in (("q", heads), ("k", groups), ("v", groups))),
+        make("GroupQueryAttention", ["q", "k", "v", *held], ["o", "keys", "values"], domain=MICROSOFT, **attention),
+        product("o", "p", width, width),
+        make("SkipSimplifiedLayerNormalization", ["p", "x", "n2"], ["b", "", "", "t"], domain=MICROSOFT),
+        *(product("b", name, width, inner) for name in ("gate", "up")),
+        make("QuickGelu", ["gate"], ["g"], domain=MICROSOFT, alpha=1.0),
+        make("Mul", ["g", "up"], ["m"]),
+        product("m", "d", inner, width),
+        make("Add", ["d", "t"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (2, 5, width)}, ("y", "keys", "values"), constants)
+    model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    return model
+
+
+def test_a_language_model_of_few_bits_is_split_all_of_it() -> None:
+    model, x = layer_of_few_bits(), floats(2, 5, 64)
+    made = plan(load_onnx(model, opaque=False), Mesh((2,)))
+    found = run(made, {"x": x})
+    assert found.nbytes_moved == made.nbytes_moved
+    heavy = [node.name for node in made.graph.order() if node.op in ("attention", "matmul", "unpack_blocks")]
+    assert len(heavy) >= 14 and all(made.sharding[name] for name in heavy)
+    for name, wanted in zip(("y", "keys", "values"), ort(model, {"x": x}), strict=True):
+        assert difference(found.outputs[name], wanted) < 1e-5
