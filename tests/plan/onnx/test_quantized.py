@@ -163,6 +163,7 @@ def layer_of_few_bits(width: int = 64, heads: int = 4, groups: int = 2, inner: i
     return model
 
 
+@pytest.mark.heavy(4)
 def test_a_language_model_of_few_bits_is_split_all_of_it() -> None:
     model, x = layer_of_few_bits(), floats(2, 5, 64)
     made = plan(load_onnx(model, opaque=False), Mesh((2,)))

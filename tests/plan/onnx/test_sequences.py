@@ -54,7 +54,7 @@ def test_they_are_views_in_one_graph(name: str) -> None:
 STEPS = ("insert", "insert at", "erase", "erase at", "same", "join", "take", "split")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-9, 9), st.booleans()), min_size=1, max_size=9))
 def test_programs_on_lists_give_what_onnx_runtime_gives(steps: list[tuple[str, int, bool]]) -> None:
     """A list and a tensor of rows, each step of one or the other."""
