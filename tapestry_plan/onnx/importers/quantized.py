@@ -69,7 +69,7 @@ def conv_integer(at: Importing, node: Node) -> Result:
 
 
 def qlinear_conv(at: Importing, node: Node) -> Result:
-    total = _convolved(at, node, 0, 3, 2, 5)
+    total = _convolved(at, node, 0, 3, 2, 5, _largest(at, node, 8))
     column = (-1, *(1,) * (total.ndim - 2))
     if node.input(8):
         total = total + ops.astype(at.tensor(node.inputs[8]), total.dtype).reshape(column)
@@ -179,7 +179,7 @@ def qgemm(at: Importing, node: Node) -> Result:
     turns = [bool(node.attrs.get(key)) for key in ("transA", "transB")]
     if node.attrs.get("alpha", 1.0) != 1:
         raise refusal(node, f"alpha = {node.attrs['alpha']} is not supported, only 1")
-    dtype = _exact_dtype(at.shape(node.inputs[0])[0 if turns[0] else -1])
+    dtype = _exact_dtype(at.shape(node.inputs[0])[0 if turns[0] else -1], _largest(at, node, 6))
     columns = (-1, 1) if turns[1] else (-1,)
     sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
     total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
@@ -262,9 +262,17 @@ def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int
     return _saturated(total * ratio, offset, zero.dtype, node.name)
 
 
-def _exact_dtype(summed: int) -> str:
-    """The floating dtype that holds every sum of so many products of differences of 8-bit integers."""
-    return WIDE if summed * 255**2 < 2**24 else "float64"
+def _exact_dtype(summed: int, beside: int = 0) -> str:
+    """The floating dtype that holds every sum of so many products of differences of 8-bit integers, and a number."""
+    return WIDE if summed * 255**2 + beside < 2**24 else "float64"
+
+
+def _largest(at: Importing, node: Node, k: int) -> int:
+    """The largest size of a number in input k, of 32 bits, which may be left out."""
+    if not node.input(k):
+        return 0
+    known = at.value(node.inputs[k]) if at.is_known(node.inputs[k]) else None
+    return 2**31 if known is None else int(np.abs(known.astype(np.int64)).max(initial=0))
 
 
 def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: Sequence[int]) -> Tensor:
@@ -291,10 +299,13 @@ def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int)
     return made if made.shape == kept else made.reshape(kept)
 
 
-def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: int) -> Tensor:
-    """The exact convolution without zero points: what is around the operand counts as its zero point does."""
+def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: int, beside: int = 0) -> Tensor:
+    """The exact convolution without zero points: what is around the operand counts as its zero point does.
+
+    In a dtype that also holds a number of this size beside it.
+    """
     shape = at.shape(node.inputs[w])
-    dtype = _exact_dtype(prod(shape[1:]))
+    dtype = _exact_dtype(prod(shape[1:]), beside)
     column = (-1, *(1,) * (len(shape) - 1))
     image, weights = _centered(at, node, x, x_zero, dtype, ()), _centered(at, node, w, w_zero, dtype, column)
     check_kernel(node, weights)

@@ -57,6 +57,27 @@ def test_convolutions_of_integers_are_the_same_bits_on_any_split() -> None:
         np.testing.assert_array_equal(run_split(graph, {"x": x, "w": w}, 2, axis), whole)
 
 
+@pytest.mark.parametrize("op", ["QLinearConv", "QGemm"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_is_added_is_exact_too(op: str, is_known: bool) -> None:
+    """1 beside 2^24 + 1, where the nearest number of single precision to that is 2^24, and a scale that tells."""
+    total, off, bias = f32(2**24 + 2), f32(2**24), np.array([2**24 + 1], np.int32)
+    near = [f32(total / f32(100.5))]
+    for _ in range(64):
+        near.append(np.nextafter(near[-1], f32(0)))
+    scale = next(one for one in near if np.round(total * (f32(1) / one)) != np.round(off * (f32(1) / one)))
+    shape, reads = (
+        ((1, 1, 1, 1), "x sx zx w sw zw sy zy b") if op == "QLinearConv" else ((1, 1), "x sx zx w sw zw b sy zy")
+    )
+    known = {"sx": f32(1), "zx": np.uint8(0), "sw": f32(1), "zw": np.uint8(0), "sy": scale, "zy": np.uint8(0)}
+    inputs = {"x": np.ones(shape, np.uint8), "w": np.ones(shape, np.uint8)}
+    (known if is_known else inputs)["b"] = bias
+    domain = "" if op == "QLinearConv" else MICROSOFT
+    case = NodeCase(op, inputs, known, reads=tuple(reads.split()), domain=domain)
+    found = run_split(load_onnx(case.model), inputs, 1, "n")
+    assert found.item() == np.round(total * (f32(1) / scale)) == ort(case.model, inputs)[0].item()
+
+
 def test_the_scale_may_be_computed() -> None:
     """As of DynamicQuantizeLinear, whose body quantizes by the largest and the smallest cell."""
     nodes = [
