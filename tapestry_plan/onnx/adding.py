@@ -297,13 +297,7 @@ def _place_node(at: Importing, node: Node) -> None:
     if not is_of_sequences(at, node):
         add_node(at, node)
         return
-    try:
-        made = replace_sequences(at, node)
-    except UnsupportedOp:
-        raise
-    except ValueError as error:
-        raise ValueError(f"{node.where}: {error}") from None
-    _add_in_turn(at, made)
+    _add_in_turn(at, replace_sequences(at, node))
 
 
 def _add_known(at: Importing, node: Node) -> None:

@@ -20,7 +20,7 @@ from tapestry_plan.ir import SHORT_DTYPES, FoldedNodes, Graph, Tensor, Unsupport
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.outside import FilesBeside, count_stored
 from tapestry_plan.rewrite import Draft
-from tapestry_sets.limits import Budget, list_names, put_fields, quote, tell_count
+from tapestry_sets.limits import Budget, cut_text, list_names, put_fields, quote, tell_count
 
 Array = NDArray[Any]
 
@@ -76,7 +76,12 @@ class Node:
     @property
     def where(self) -> str:
         """How messages name the node."""
-        return f"node {quote(self.name)} ({self.op_type})"
+        return name_node(self.name, self.op_type)
+
+
+def name_node(name: str, op_type: str) -> str:
+    """How messages name a node, in one line whatever its file has."""
+    return f"node {quote(name)} ({cut_text(op_type)})"
 
 
 class TooLargeToFold(ValueError):
@@ -542,18 +547,7 @@ class Import(Struct, frozen=True):
 
     def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
-        count = len(node.inputs)
-        if count < self.least or (self.most is not None and count > self.most):
-            takes = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            takes = str(self.least) if self.least == self.most else takes
-            raise ValueError(
-                f"{node.where} has {tell_count(count, 'input')}; {node.op_type} takes {takes}: export the model again"
-            )
-        required = node.inputs if self.most is None else node.inputs[: self.least]
-        if "" in required:
-            raise ValueError(
-                f"{node.where} leaves out its input {required.index('')}, which {node.op_type} needs: export it again"
-            )
+        check_inputs(node, self.least, self.most)
 
     def check_read(self, node: Node, opset: int) -> None:
         """Raise UnsupportedOp for an attribute that the node's import did not read, if its value may matter.
@@ -565,6 +559,25 @@ class Import(Struct, frozen=True):
         for name, value in unread.items():
             if schema is None or value != _default(schema, name):
                 raise refusal(node, f"its attribute {name} = {quote(value)} is not supported")
+
+
+def check_inputs(node: Node, least: int, most: int | None) -> None:
+    """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed.
+
+    With `most` None it takes any number, all given.
+    """
+    count = len(node.inputs)
+    if count < least or (most is not None and count > most):
+        takes = f"{least} or more" if most is None else f"{least} to {most}"
+        takes = str(least) if least == most else takes
+        raise ValueError(
+            f"{node.where} has {tell_count(count, 'input')}; {node.op_type} takes {takes}: export the model again"
+        )
+    required = node.inputs if most is None else node.inputs[:least]
+    if "" in required:
+        raise ValueError(
+            f"{node.where} leaves out its input {required.index('')}, which {node.op_type} needs: export it again"
+        )
 
 
 def check_attributes(node: Node, opset: int) -> None:
@@ -649,7 +662,7 @@ def schema_of(op_type: str, opset: int, domain: str = "") -> Any:
     from onnx import defs
 
     try:
-        return defs.get_schema(op_type, opset, domain)
+        return defs.get_schema(op_type, max(0, min(opset, 2**31 - 1)), domain)  # numbers of a file are of 64 bits
     except defs.SchemaError:
         return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapestry_plan.onnx.nodes import Attributes, Node
+from tapestry_plan.onnx.nodes import Attributes, Node, name_node
 from tapestry_sets.limits import quote
 
 
@@ -165,9 +165,7 @@ def reject_second_makers(model: Any) -> None:
         inputs = list(graph.input) if is_function else [value.name for value in graph.input]
         stored = () if is_function else [tensor.name for tensor in graph.initializer]
         where = "" if graph is model.graph else f" of {'function' if is_function else 'graph'} {quote(graph.name)}"
-        made = [
-            (made, f"node {quote(name)} ({node.op_type})") for name, node in names_of(graph) for made in node.output
-        ]
+        made = [(made, name_node(name, node.op_type)) for name, node in names_of(graph) for made in node.output]
         given = set(inputs)
         _reject_twice([*((name, "an input") for name in inputs), *made], where)
         _reject_twice(

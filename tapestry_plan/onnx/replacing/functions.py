@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.nodes import has_operator
+from tapestry_plan.onnx.nodes import has_operator, name_node
 from tapestry_plan.onnx.order import all_graphs, graphs_inside, names_of
 from tapestry_plan.onnx.replacing.mixed import inline_mixed
 from tapestry_sets.limits import cut_text, list_names, quote, tell_count
@@ -35,7 +35,7 @@ def inline_functions(model: Any, opset: int) -> tuple[Any, int]:
         for name, call in names_of(graph):
             function = functions.get(_key_of(call.domain, call))
             if function is not None:
-                _check_call(f"node {quote(name)} ({call.op_type})", call, function, opset)
+                _check_call(name_node(name, call.op_type), call, function, opset)
     for function in model.functions:
         _check_references(function)
     model = _with_defaults(model)
@@ -43,7 +43,7 @@ def inline_functions(model: Any, opset: int) -> tuple[Any, int]:
     for graph in all_graphs(inlined):
         for name, call in names_of(graph):
             if _key_of(call.domain, call) in functions:
-                _refuse_left(f"node {quote(name)} ({call.op_type})", functions[_key_of(call.domain, call)], model)
+                _refuse_left(name_node(name, call.op_type), functions[_key_of(call.domain, call)], model)
     return inlined, opset
 
 
@@ -53,7 +53,9 @@ def _inline(model: Any) -> Any:
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # whatever its C++ raises
-        raise ValueError(f"the model's local functions cannot be put in place: {str(error).strip()}") from None
+        raise ValueError(
+            f"the model's local functions cannot be put in place: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _key_of(domain: str, one: Any) -> FunctionKey:
@@ -150,7 +152,7 @@ def _check_references(function: Any) -> None:
             for attribute in node.attribute:
                 if attribute.ref_attr_name and attribute.ref_attr_name not in declared:
                     raise ValueError(
-                        f"node {quote(name)} ({node.op_type}) of function {quote(function.name)}: its attribute "
+                        f"{name_node(name, node.op_type)} of function {quote(function.name)}: its attribute "
                         f"{attribute.name} is the function's {attribute.ref_attr_name}, which it does not declare; "
                         + list_names(sorted(declared), attribute.ref_attr_name, "attributes")
                     )

@@ -56,7 +56,9 @@ def convert(model: Any, opset: int, to: int = TARGET_OPSET) -> Any:
     try:
         converted = version_converter.convert_version(model, to)
     except Exception as error:  # the converter raises whatever its C++ raises
-        raise ValueError(f"opset {opset} cannot be converted to {to}: {str(error).strip()}; {advice}") from None
+        raise ValueError(
+            f"opset {opset} cannot be converted to {to}: {' '.join(str(error).split())}; {advice}"
+        ) from None
     was, now = ({value.name: value.type for value in one.graph.input} for one in (model, converted))
     changed = [name for name in now if name in was and was[name] != now[name]]
     if changed:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_plan.onnx.nodes import Importing, Node, axes_of
+from tapestry_plan.ir import UnsupportedOp
+from tapestry_plan.onnx.nodes import Importing, Node, axes_of, check_inputs
 from tapestry_plan.onnx.order import read_nodes
 from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_sets.limits import quote
@@ -87,9 +88,16 @@ def replace_sequences(at: Importing, node: Node) -> list[Node]:
     ValueNeeded
         Where a place in the sequence, or the extents that a tensor is split into, are not known.
     ValueError
-        For places that a sequence has not.
+        For places that a sequence has not, and nodes with too few inputs or too many.
     """
-    return _WAYS[node.op_type](at, node)
+    replace, least, most = _WAYS[node.op_type]
+    check_inputs(node, least, most)
+    try:
+        return replace(at, node)
+    except UnsupportedOp:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{node.where}: {error}") from None
 
 
 def _list(at: Importing, node: Node, elements: Iterable[str], read: Iterable[str]) -> list[Node]:
@@ -167,17 +175,18 @@ def _join(at: Importing, node: Node) -> list[Node]:
     return [*wide, _node(at, node, "Concat", names, node.outputs, axis=axis)]
 
 
-_WAYS: dict[str, Callable[[Importing, Node], list[Node]]] = {
-    "ConcatFromSequence": _join,
-    "Identity": _same,
-    "SequenceAt": _take,
-    "SequenceConstruct": _construct,
-    "SequenceEmpty": _construct,
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
-    "SequenceLength": _count,
-    "SplitToSequence": _split,
+_WAYS: dict[str, tuple[Callable[[Importing, Node], list[Node]], int, int | None]] = {
+    "ConcatFromSequence": (_join, 1, 1),
+    "Identity": (_same, 1, 1),
+    "SequenceAt": (_take, 2, 2),
+    "SequenceConstruct": (_construct, 1, None),
+    "SequenceEmpty": (_construct, 0, 0),
+    "SequenceErase": (_erase, 1, 2),
+    "SequenceInsert": (_insert, 2, 3),
+    "SequenceLength": (_count, 1, 1),
+    "SplitToSequence": (_split, 1, 2),
 }
+"""What is done with a node, and how many inputs it takes."""
 
 
 def _place(at: Importing, node: Node, k: int, usual: int, count: int) -> int:

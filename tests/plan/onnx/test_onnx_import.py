@@ -589,6 +589,25 @@ def test_messages_are_whole_sentences() -> None:
         assert part in str(error.value) and "   " not in str(error.value)
 
 
+def test_types_of_several_lines_are_told_in_one() -> None:
+    for nodes in ([helper.make_node("a\nb", ["x"], ["y"])] * 2, [helper.make_node("a\nb", ["none"], ["y"])]):
+        with pytest.raises(ValueError, match=r"\(a\\nb\)") as error:
+            load_onnx(model_of(nodes, {"x": (2,)}))
+        assert "\n" not in str(error.value)
+    old = model_of([helper.make_node("SequenceAt", ["x", "x"], ["y"])], {"x": (2,)}, opset=7)
+    with pytest.raises(ValueError, match="opset 7 cannot be converted") as error:
+        load_onnx(old)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("version", [2**62, -(2**62), 2**31])
+def test_versions_beyond_all_of_a_domain(version: int) -> None:
+    model = model_of([helper.make_node("Foo", ["x"], ["y"], domain="far")], {"x": (2,)})
+    model.opset_import.append(onnx.OperatorSetIdProto(domain="far", version=version))
+    with pytest.raises(UnsupportedOp, match="Foo of domain 'far'"):
+        load_onnx(model)
+
+
 def test_elements_that_are_not_numbers() -> None:
     assert load_onnx(relu_model(constants={"words": np.array(["a"], object)})).nodes, "of which nothing is read"
     with pytest.raises(ValueError, match="input 'x' has elements of type STRING"):

@@ -147,6 +147,8 @@ def test_what_a_sequence_has_not_is_refused() -> None:
         ),
         (TWO % ("4,6", 3, "t = SequenceInsert(s, x, i) y = ConcatFromSequence <axis=0> (t)"), "has the places -3 to 2"),
         (ONE % ("4,6", 0, "e = SequenceEmpty() y = ConcatFromSequence <axis=0> (e)"), "the sequence is empty"),
+        (TWO % ("4,6", 0, "t = SequenceInsert(s) y = SequenceAt(t, i)"), "has 1 input; SequenceInsert takes 2 to 3"),
+        (TWO % ("4,6", 0, "t = SplitToSequence() y = SequenceAt(t, i)"), "has 0 inputs; SplitToSequence takes 1 to 2"),
         (
             ONE % ("4,6", 0, "s = SplitToSequence <axis=1> (x, i) y = SequenceAt(s, i)"),
             "split is 0; a number of at least 1",
