@@ -620,7 +620,7 @@ VALUE_FIELDS = {
 def _described(node: Node, attribute: Any) -> str:
     """An attribute with its value, but for graphs."""
     name = attribute.name
-    return f"its attribute {name}" + (f" = {quote(node.attrs[name])}" if name in node.attrs else "")
+    return f"its attribute {cut_text(name)}" + (f" = {quote(node.attrs[name])}" if name in node.attrs else "")
 
 
 def _field_of(code: int) -> str:

@@ -59,14 +59,10 @@ def mel_weights(at: Importing, node: Node) -> Result:
     triangles, length = (one[0] for one in counts)
     rate, low, high = (ops.astype(at.tensor(name).reshape(()), "float64") for name in node.inputs[2:])
     low, high = (ops.log1p(edge / 700) * (2595 / np.log(10)) for edge in (low, high))
-
-    def numbers(label: str, count: int) -> Tensor:
-        return at.graph.constant(f"{node.name}.{label}", np.arange(count, dtype=np.float64))
-
-    mels = numbers("corners", triangles + 2) * ((high - low) / (triangles + 2)) + low
+    mels = ops.iota(at.graph, triangles + 2, dtype="float64") * ((high - low) / (triangles + 2)) + low
     corners = ops.floor(ops.expm1(mels * (np.log(10) / 2595)) * (700 * (length + 1)) / rate)
     left, middle, right = (corners[k : triangles + k] for k in range(3))
-    bins = numbers("bins", length // 2 + 1).reshape(-1, 1)
+    bins = ops.iota(at.graph, length // 2 + 1, dtype="float64").reshape(-1, 1)
     rising = ops.where(ops.equal(left, middle), 1.0, (bins - left) / ops.maximum(middle - left, 1))
     made = ops.where(ops.logical_and(bins >= left, bins <= middle), rising, 0.0)
     falling = (right - bins) / ops.maximum(right - middle, 1)

@@ -249,7 +249,8 @@ def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
     names = [node.inputs[k] for k in inputs]
     if all(map(at.is_known, names)):
         a, b, y = (at.value(name).astype(WIDE) for name in names)
-        return at.graph.constant(f"{node.name}.scale", np.squeeze(a * b / y))
+        with np.errstate(all="ignore"):
+            return at.graph.constant(f"{node.name}.scale", np.squeeze(a * b / y))
     of_a, of_b, of_y = (
         ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names
     )

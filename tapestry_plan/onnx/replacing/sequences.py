@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_plan.ir import UnsupportedOp
-from tapestry_plan.onnx.nodes import Importing, Node, axes_of, check_inputs
+from tapestry_plan.onnx.nodes import Importing, Node, axes_of, check_inputs, refusal
 from tapestry_plan.onnx.order import read_nodes
 from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_sets.limits import quote
@@ -114,17 +114,19 @@ def _split(at: Importing, node: Node) -> list[Node]:
     whole, shape = node.inputs[0], at.shape(node.inputs[0])
     (axis,) = axes_of([node.attrs.get("axis", 0)], len(shape), "axis")
     given = at.constant(node, 1, "split")
-    if given is None:
-        parts = [1] * shape[axis]
-    elif given.ndim:
-        parts = [int(n) for n in given]
+    if given is not None and given.ndim:
+        parts = [int(n) for n in given.reshape(-1)]
     else:
-        size = int(given)
+        size = 1 if given is None else int(given)
         if size < 1:
             raise ValueError(f"split is {size}; a number of at least 1 is needed")
+        count = -(-shape[axis] // size)
+        if count > at.unrolled.left:
+            raise refusal(node, f"{count:,} tensors are more than the {at.unrolled.most:,} that a model may unroll to")
         parts = [min(size, shape[axis] - k) for k in range(0, shape[axis], size)]
     if not parts or sum(parts) != shape[axis] or min(parts) < 0:
         raise ValueError(f"split is {quote(parts)}; the extent {shape[axis]} of axis {axis} is to be shared")
+    at.unrolled.spend(len(parts))
     drops = given is None and not node.attrs.get("keepdims", 1)
     names = [_name(at, f"{node.outputs[0]}.{k}") for k in range(len(parts))]
     sliced = [_name(at, f"{name}.kept") for name in names] if drops else names

@@ -594,6 +594,10 @@ def test_types_of_several_lines_are_told_in_one() -> None:
         with pytest.raises(ValueError, match=r"\(a\\nb\)") as error:
             load_onnx(model_of(nodes, {"x": (2,)}))
         assert "\n" not in str(error.value)
+    named = model_of([helper.make_node("Relu", ["x"], ["y"], **{"a\nb": 1})], {"x": (2,)})
+    with pytest.raises(UnsupportedOp, match=r"its attribute a\\nb = 1 is not one of Relu") as error:
+        load_onnx(named)
+    assert "\n" not in str(error.value)
     old = model_of([helper.make_node("SequenceAt", ["x", "x"], ["y"])], {"x": (2,)}, opset=7)
     with pytest.raises(ValueError, match="opset 7 cannot be converted") as error:
         load_onnx(old)

@@ -160,6 +160,16 @@ def test_what_a_sequence_has_not_is_refused() -> None:
             load_onnx(model_in(text))
 
 
+def test_a_sequence_of_very_many_tensors_is_the_host_s() -> None:
+    text = (
+        "(float[9000] x) => (float[1] y) <int64 i = {8999}> { s = SplitToSequence <axis=0> (x) y = SequenceAt(s, i) }"
+    )
+    with pytest.raises(UnsupportedOp, match="9,000 tensors are more than the 4,128 that a model may unroll to"):
+        load_onnx(model_in(text))
+    found = run_stages(StagedModel(model_in(text)), {"x": random(9000)}, lambda graph: plan(graph, Mesh(2)))
+    np.testing.assert_array_equal(found.outputs["y"], random(9000)[-1:])
+
+
 @operator(block=lambda xp, inputs, outputs, shard: outputs[0].__setitem__(..., inputs[1]))
 def last(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """The second operand."""
