@@ -558,7 +558,7 @@ class Import(Struct, frozen=True):
         schema = _schema(node, opset) if unread else None
         for name, value in unread.items():
             if schema is None or value != _default(schema, name):
-                raise refusal(node, f"its attribute {name} = {quote(value)} is not supported")
+                raise refusal(node, f"its attribute {cut_text(name)} = {quote(value)} is not supported")
 
 
 def check_inputs(node: Node, least: int, most: int | None) -> None:

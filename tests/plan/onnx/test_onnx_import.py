@@ -595,9 +595,13 @@ def test_types_of_several_lines_are_told_in_one() -> None:
             load_onnx(model_of(nodes, {"x": (2,)}))
         assert "\n" not in str(error.value)
     named = model_of([helper.make_node("Relu", ["x"], ["y"], **{"a\nb": 1})], {"x": (2,)})
-    with pytest.raises(UnsupportedOp, match=r"its attribute a\\nb = 1 is not one of Relu") as error:
-        load_onnx(named)
-    assert "\n" not in str(error.value)
+    fused = helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft", **{"a\nb": 1})
+    other = model_of([fused], {"x": (2,)})
+    other.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    for model, says in ((named, "is not one of Relu"), (other, "is not supported")):
+        with pytest.raises(UnsupportedOp, match=rf"its attribute a\\nb = 1 {says}") as error:
+            load_onnx(model)
+        assert "\n" not in str(error.value)
     old = model_of([helper.make_node("SequenceAt", ["x", "x"], ["y"])], {"x": (2,)}, opset=7)
     with pytest.raises(ValueError, match="opset 7 cannot be converted") as error:
         load_onnx(old)
