@@ -53,8 +53,13 @@ CASES = {
     "DynamicQuantizeLinear": "dynamicquantizelinear", "SequenceMap": "sequence_map", "Attention": "attention",
 }  # fmt: skip
 """Operators of whose cases, as ONNX has them, some are changed; and the module of the cases."""
-FUSED = ("GroupQueryAttention", "QAttention", "MultiHeadAttention", "SkipLayerNormalization", "FusedMatMul", "BiasGelu")
+FUSED = (
+    *("GroupQueryAttention", "QAttention", "MultiHeadAttention", "SkipLayerNormalization", "FusedMatMul", "BiasGelu"),
+    *("MatMulNBits", "RotaryEmbedding", "EmbedLayerNormalization", "QLinearConcat", "QGemm", "QLinearLeakyRelu"),
+)
 """Of com.microsoft."""
+MANY = ("SequenceInsert", "SequenceErase", "SplitToSequence", "ConcatFromSequence", "MelWeightMatrix", "Multinomial")
+"""Of whose examples here, some of several nodes, some are changed."""
 WAYS = ("import", "stages", "plan")
 SECONDS = 60
 """What trying a model takes at most, by the clock."""
@@ -70,11 +75,13 @@ def bytes_of(name: str) -> bytes:
 
 
 def model_of_node(name: str) -> Any:
-    """The first of ONNX's cases of an operator, one without open axes; the example of one of com.microsoft."""
+    """The first of ONNX's cases of an operator, one without open axes; of com.microsoft, and of `MANY`, the example."""
     from onnx.backend.test.case import node
 
     if name in FUSED:
         return read_example(f"com.microsoft::{name}")
+    if name in MANY:
+        return read_example(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module(f"{node.__name__}.{CASES[name]}")
@@ -193,7 +200,7 @@ def change_structure(rng: Random, model: ModelProto) -> None:
 def make(k: int) -> bytes:
     """The bytes of model k."""
     rng = Random(SEED * 10_000 + k)
-    name = rng.choice([[*MADE, *MADE, *STORED], [*CASES], [*FUSED]][rng.choice([0, 0, 1, 1, 2])])
+    name = rng.choice([[*MADE, *MADE, *STORED], [*CASES], [*FUSED], [*MANY]][rng.choice([0, 0, 1, 1, 2, 3])])
     if k % 2:
         data = bytearray(bytes_of(name))
         for _ in range(rng.choice([1, 1, 2, 5, 20])):

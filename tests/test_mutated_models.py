@@ -10,7 +10,7 @@ from onnx import helper
 
 from tapestry_plan import UnsupportedOp, load_onnx
 from tapestry_plan.onnx import StagedModel
-from tests.mutated_models import CASES, COUNT, FUSED, LISTED, bytes_of, jobs_of, make, try_all
+from tests.mutated_models import CASES, COUNT, FUSED, LISTED, MANY, bytes_of, jobs_of, make, try_all
 from tests.onnx_models import model_of
 
 SAMPLE = range(0, COUNT, 29)
@@ -42,7 +42,7 @@ def test_the_models_are_the_same_in_each_run() -> None:
 
 
 def test_the_good_models_are_imported() -> None:
-    for name in (*CASES, *FUSED):
+    for name in (*CASES, *FUSED, *MANY):
         assert StagedModel(bytes_of(name)).stage is not None, name
 
 
