@@ -16,6 +16,8 @@ LOOK_SECONDS = 0.5
 """How often the caller looks who is silent."""
 HELLO_SECONDS = 10.0
 """How long who connects to a device may take to say the key of its generation."""
+MAX_ASKED = 64
+"""How many devices are asked for wires at once, each by a thread."""
 NAP_SECONDS = 0.1
 """How often the caller looks whether workers that were lost have successors."""
 CLOCK_ROUNDS = 8

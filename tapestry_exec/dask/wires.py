@@ -17,6 +17,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic, perf_counter
@@ -31,6 +32,7 @@ from tapestry_exec.dask.tuning import (
     ALIGNED_NBYTES,
     HEAD_NBYTES,
     HELLO_SECONDS,
+    MAX_ASKED,
     MAX_BUFFERS,
     NONCE_NBYTES,
     PIECE_NBYTES,
@@ -229,11 +231,13 @@ class Wires:
     ) -> None:
         """Connect to the devices that this one sends to, and wait for those that send to it."""
         self.spins = spins
-        for peer, (host, port) in addresses.items():
-            try:
-                self.out[peer] = connect((host, port), self.device, self.key, seconds)
-            except (ConnectionError, TimeoutError) as error:
-                raise tell_unreached(self.device, peer, f"{host}:{port}", error) from error
+        made, errors = connect_all(addresses, self.device, self.key, seconds)
+        self.out.update(made)
+        for peer, error in errors.items():
+            if not isinstance(error, ConnectionError | TimeoutError):
+                raise error
+            host, port = addresses[peer]
+            raise tell_unreached(self.device, peer, f"{host}:{port}", error) from error
         with self.came:
             if not self.came.wait_for(lambda: self.is_over or set(senders) <= self.incoming.keys(), seconds):
                 late = min(set(senders) - self.incoming.keys())
@@ -439,6 +443,24 @@ def connect(address: tuple[str, int], who: int, key: bytes, seconds: float) -> s
         wire.close()
         raise
     return wire
+
+
+def connect_all(
+    addresses: Mapping[int, tuple[str, int]], who: int, key: bytes, seconds: float
+) -> tuple[dict[int, socket.socket], dict[int, OSError]]:
+    """Wires to devices, all of which are asked at once: those that there are now, and why there is none to others."""
+    made, errors = dict[int, socket.socket](), dict[int, OSError]()
+
+    def reach(peer: int) -> None:
+        try:
+            made[peer] = connect(addresses[peer], who, key, seconds)
+        except OSError as error:
+            errors[peer] = error
+
+    if addresses:
+        with ThreadPoolExecutor(min(len(addresses), MAX_ASKED)) as pool:
+            list(pool.map(reach, addresses))
+    return made, dict(sorted(errors.items()))
 
 
 def make_room(nbytes: int) -> Array:

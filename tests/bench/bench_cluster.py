@@ -9,6 +9,9 @@ wakes them. All bits and bytes are compared. What devices do, from the first ste
 transports decide; the whole run also has the caller's part: Dask's launch and answers are its own row of the aims.
 How many processors were free is read before and after, and stands in the table: on a machine that others use, ratios
 of medians say more than times.
+
+A second table is of what the caller's own sockets gain on Dask (`dask.hearing`): whole runs with them, and with his
+words by distributed's connections. Either is deployed anew in each of five rounds, nothing beside it, and runs often.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
+from unittest import mock
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: times of one thread can be repeated
 
@@ -46,6 +51,7 @@ from tapestry_plan.onnx import light_model  # noqa: E402
 RESULTS = SETS_RESULTS.with_name("bench_cluster.md")
 SIZES, ROUNDS, AIM, LAUNCH_AIM = (2, 4), 15, 1.3, 20.0
 WAYS = ("one loop", "shared memory", "MPI", "Dask, TCP")
+WORD_ROUNDS, WORD_RUNS, WORD_AIM = 5, 60, 2.0
 
 
 def list_plans() -> Iterator[tuple[str, ShardPlan, dict[str, Any]]]:
@@ -180,6 +186,38 @@ def measure(name: str, p: ShardPlan, inputs: dict[str, Any], rounds: int) -> tup
     return row, ratios.tolist(), float(np.median(times[:, 3, 0] - times[:, 3, 1]))
 
 
+class ByLines(SimpleQueue[Any]):
+    """The caller's hearing without wires: all words go by distributed's connections."""
+
+    def connect(self, *_: Any) -> None: ...
+    def end_wires(self) -> None: ...
+    def close(self) -> None: ...
+
+    def say(self, *_: Any) -> bool:
+        return False
+
+
+def measure_words(name: str, p: ShardPlan, inputs: dict[str, Any]) -> tuple[str, float]:
+    """A row of the second table: whole runs on Dask by wires and by lines, and the factor between their medians."""
+    from tapestry_exec.dask import backend
+
+    kinds = {"wires": backend.Hearing, "lines": ByLines}
+    found: dict[str, list[float]] = {way: [] for way in kinds}
+    for number in range(WORD_ROUNDS):
+        for way in sorted(kinds, reverse=bool(number % 2)):
+            with mock.patch.object(backend, "Hearing", kinds[way]), deploy(p, backend="dask") as placed:
+                times = []
+                for _ in range(WORD_RUNS):
+                    begin = perf_counter()
+                    placed.run(inputs)
+                    times.append(1e3 * (perf_counter() - begin))
+            found[way].append(float(np.median(times[WORD_RUNS // 6 :])))
+    lines, wires = (np.array(found[way]) for way in ("lines", "wires"))
+    factor = float(np.median(lines) / np.median(wires))
+    each = ", ".join(f"{one:.2f}" for one in lines / wires)
+    return f"| {name} | {np.median(lines):.2f} | {np.median(wires):.2f} | {factor:.2f} ({each}) |", factor
+
+
 def prepared_steps(p: ShardPlan, device: int) -> Any:
     from tapestry_exec.run import PreparedPlan
 
@@ -197,12 +235,15 @@ def main() -> None:
         return
     with suppress(OSError):  # Linux gives each session a share of a busy machine, and mpiexec begins one
         os.setsid()
-    rows, missed, launches = [], [], []
+    rows, missed, launches, words = [], [], [], []
     for name, p, inputs in list_plans():
         row, ratios, launch = measure(name, p, inputs, args.rounds)
         print(row, flush=True)
         rows.append(row)
         launches.append(launch)
+        if not name.startswith("resnet50"):
+            words.append(measure_words(name, p, inputs))
+            print(words[-1][0], flush=True)
         missed += [
             f"{way} on {name} {whole:.2f} ({own:.2f})"
             for way, (whole, own) in zip(WAYS[2:], ratios[2:], strict=True)
@@ -229,6 +270,18 @@ def main() -> None:
         "wakes it by a socket, as MPI has no wait that the system ends. Where less than a processor was free times are",
         "those of a busy machine: Linux gives each session its share then, and mpiexec begins one for each rank.",
         "All ways gave the same bits, and bytes by link, counted by the senders, as planned. Several hosts: never run.",
+        "",
+        "## What the caller's own sockets gain on Dask",
+        "",
+        f"The caller has sockets of his own where a factor of {WORD_AIM:g} demands them. Whole runs with his words by",
+        f"distributed's connections (lines), and by his sockets (wires): medians of {WORD_ROUNDS} deployments of each,",
+        "in turns, of milliseconds; their factor, and that of each round. Parcels go by wires either way.",
+        "",
+        "| plan | lines | wires | factor |",
+        "|---|---|---|---|",
+        *(row for row, _ in words),
+        "",
+        f"The largest factor is {max(factor for _, factor in words):.2f}.",
         "",
     ]
     print("\n".join(head))

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -18,8 +18,9 @@ import pytest
 
 from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.backend import DaskSession
-from tapestry_exec.dask.lines import Message
-from tapestry_exec.dask.wires import HEAD, Ended, PeerLost, Unreached, Wires, read_letter, write_letter
+from tapestry_exec.dask.hearing import Hearing
+from tapestry_exec.dask.lines import CALLER, Message
+from tapestry_exec.dask.wires import HEAD, Ended, PeerLost, Unreached, Wires, connect_all, read_letter, write_letter
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run.interpreter import Parcel
 from tapestry_exec.run.parts import Member, list_parts
@@ -288,6 +289,26 @@ def test_wires_that_are_full_are_read_meanwhile() -> None:
     with pytest.raises(Ended):
         wires[1].recv(7, 0)
     wires[1].close()
+
+
+def test_devices_are_asked_for_wires_at_once() -> None:
+    """None greets before all are asked, and why one does not is told of that one alone."""
+    asked = Barrier(3)
+
+    class Waiting(Wires):
+        def _greet(self, wire: Any) -> None:
+            asked.wait(10)
+            super()._greet(wire)
+
+    every = [Waiting(device, "another key" if device == 1 else "key", "127.0.0.1") for device in range(3)]
+    made, errors = connect_all({one.device: one.address for one in every}, CALLER, b"key", 10)
+    assert sorted(made) == [0, 2] and {k: type(error) for k, error in errors.items()} == {1: ConnectionResetError}
+    hearing = Hearing()
+    hearing.connect({3: None, **{one.device: one.address for one in every}}, "key", 10)
+    assert sorted(hearing.wires) == [0, 2], "others have lines"
+    hearing.close()
+    for wire in (*made.values(), *every):
+        wire.close()
 
 
 def test_a_wire_to_another_generation_is_refused() -> None:
