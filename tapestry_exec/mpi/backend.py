@@ -19,6 +19,7 @@ from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     Backend,
     BackendUnavailable,
+    Counts,
     Deployed,
     GenerationEnded,
     Generations,
@@ -29,6 +30,7 @@ from tapestry_exec.run import (
     Savings,
     Start,
     StepFailed,
+    Timed,
     check_alike,
     check_room,
     compare_placed,
@@ -178,6 +180,43 @@ class _Refused(Exception):
     """A rank does not run: its arguments are wrong."""
 
 
+class ToldOnce:
+    """Events that ranks tell each other: those of runs by heart are the same each time, but for their times.
+
+    A rank leaves out what it told in the run before, and the others put it back.
+    """
+
+    def __init__(self) -> None:
+        self.mine: tuple[bytes, Any] | None = None
+        self.known: dict[int, tuple[bytes, Any]] = {}
+        """By rank."""
+
+    def forget(self) -> None:
+        """Tell all events in the next run."""
+        self.mine = None
+        self.known.clear()
+
+    def leave_out(self, counts: Counts) -> Counts:
+        """What this rank tells of what it counted."""
+        if not isinstance(counts.timeline, Timed):
+            self.mine = None
+            return counts
+        before, self.mine = self.mine, (counts.timeline.events, counts.told)
+        if before is None or any(one is not other for one, other in zip(before, self.mine, strict=True)):
+            return counts
+        return replace(counts, timeline=counts.timeline._replace(events=b""), told=b"")
+
+    def put_back(self, rank: int, counts: Counts) -> Counts:
+        """What a rank counted, of what it told."""
+        if not isinstance(counts.timeline, Timed):
+            return counts
+        if counts.timeline.events:
+            self.known[rank] = counts.timeline.events, counts.told
+            return counts
+        events, told = self.known[rank]
+        return replace(counts, timeline=counts.timeline._replace(events=events), told=told)
+
+
 class MpiSession:
     """The device of this rank; `told` counts its collective calls, without it there are none; `gpu` makes it a GPU."""
 
@@ -186,6 +225,7 @@ class MpiSession:
         self.parts = list(list_parts(what))
         self.part = self.parts[comm.rank]
         self.mail = Mail(duplicate(comm), self.part.list_receipts() if gpu is None else {})
+        self.events = ToldOnce()
         self.member: Member | None = None
         self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)
         try:
@@ -208,7 +248,7 @@ class MpiSession:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
         if self.gpu is None:
-            self.member = Member(self.part, load_backend("numpy"), self.mail)
+            self.member = Member(self.part, load_backend("numpy"), self.mail, near=())
         else:
             self._begin_on_gpu(self.gpu, seen)
         if told is not None:
@@ -308,8 +348,9 @@ class MpiSession:
             self._end_together(raise_it)
 
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
-        given, begin = sorted(host), 0.0
-        total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
+        given, begin, total = sorted(host), 0.0, 0
+        if progress is not None:
+            total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
         feeds = {**self.what.constants, **host}
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         done, last = 0, ""
@@ -322,19 +363,23 @@ class MpiSession:
 
         def work() -> Any:
             assert self.member is not None, "all have begun"
-            found = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
-            return (begin, self.mail.clock_error), *found
+            counts, taken = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
+            return (begin, self.mail.clock_error), self.events.leave_out(counts), taken
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
-        answers = self._end_together(work)
+        try:
+            answers = self._end_together(work)
+        except BaseException:
+            self.events.forget()  # as all ranks do
+            raise
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
         began, errors_told = zip(*(told for told, _, _ in answers), strict=True)
         error = max(began) - min(began) if self.mail.is_one_clock else max(errors_told)
-        counts = [counted for _, counted, _ in answers]
+        counts = [self.events.put_back(rank, counted) for rank, (_, counted, _) in enumerate(answers)]
         cells = join_cells(self.parts, [taken for _, _, taken in answers])
-        links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
+        links = {link: nbytes for one in counts for link, nbytes in one.links.items() if nbytes}
         if start is None or start.written is None:
             return make_result(self.plan, cells, counts, seconds, links, clock_error=error)
         written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone

@@ -30,11 +30,13 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
 
+from tapestry_exec.copies import Array
 from tapestry_exec.mpi.tuning import HEAD_NBYTES, MAX_COMMUNICATORS
 from tapestry_exec.run import Parcel
 from tapestry_plan.steps import Collective, CollectiveKind, DeviceStep, GroupedStep, Recv, Send
@@ -185,13 +187,13 @@ class Share:
         self.given = np.empty(self.call.stride * blocks, np.uint8)
 
     def lay_by(self, peer: int, parcel: Parcel, since: float) -> None:
-        """Take a part that this rank sends, packed by a clock from a time on."""
+        """Take a part that this rank sends, from where it lies; its head has times by a clock from a time on."""
         is_first = not self.given.size
         self._take_room()
         head, cells = self._find(self.rank, peer)
-        HEAD.pack_into(self.given.data, head, parcel.packed - since, parcel.seconds)
-        if is_first or self.call.way == "Ialltoallv":
-            self.given[cells : cells + self.call.nbytes] = parcel.cells.view(np.uint8)
+        is_new = is_first or self.call.way == "Ialltoallv"
+        seconds = fill(self.given[cells : cells + self.call.nbytes], parcel) if is_new else parcel.seconds
+        HEAD.pack_into(self.given.data, head, parcel.packed - since, seconds)
         self.missing -= 1
 
     def begin(self, mpi: Any, comm: Any) -> None:
@@ -328,6 +330,17 @@ class Calls:
     def _abandon(self) -> None:
         shares = (share for line in self.lines.values() for share in line.shares[: line.begun])
         _ABANDONED.extend(share for share in shares if not share.request.Test())
+
+
+def fill(room: Array, parcel: Parcel) -> float:
+    """Write a parcel's cells to memory, those that are lent from where they lie; how long it took to pack them."""
+    cells = parcel.cells
+    if isinstance(cells, np.ndarray):
+        room[...] = cells.view(np.uint8)
+        return parcel.seconds
+    strips = cells.hand_over()
+    strips.fill(room.view(strips.array.dtype))
+    return perf_counter() - parcel.packed
 
 
 def make_communicator(comm: Any, members: Members) -> Any:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, perf_counter, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapestry_exec.copies import Array
 from tapestry_exec.mpi.bells import Bell
-from tapestry_exec.mpi.collectives import HEAD, Calls
+from tapestry_exec.mpi.collectives import HEAD, Calls, fill
 from tapestry_exec.mpi.tuning import (
+    ALIGNED_NBYTES,
     AT_ONCE_NBYTES,
     BELL_SECONDS,
     FIRST_NAPS,
@@ -28,12 +31,29 @@ from tapestry_exec.mpi.tuning import (
 )
 from tapestry_exec.run import Parcel, tuning
 
+SIZE = struct.Struct("q")
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
 
 
 class OtherFailed(Exception):
     """Another rank failed: this one ends its run, too."""
+
+
+class Incoming(NamedTuple):
+    """Where a parcel comes to in every run."""
+
+    head: memoryview
+    """All of it, which begins with a head."""
+    cells: Array
+    request: Any
+
+
+class Outgoing(NamedTuple):
+    """A parcel that is sent in every run."""
+
+    room: Array
+    request: Any
 
 
 class Mail:
@@ -61,7 +81,7 @@ class Mail:
         self.pace = Pace(self.bell)
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
-        self.sent: list[tuple[Any, Any]] = []
+        self.sent: list[tuple[Any, Any] | Outgoing] = []
         """Messages on their way, with the memory that they are in."""
         self.posted: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
@@ -69,42 +89,91 @@ class Mail:
         sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
         self.room = np.empty(HEAD_NBYTES + max(sizes, default=0), np.uint8)
         """Of the parcel that came last, which is unpacked before the next one."""
+        self.incoming: dict[tuple[int, int], Incoming] = {}
+        """By peer and tag: where a parcel comes to in every run."""
+        self.outgoing: dict[tuple[int, int], Outgoing] = {}
+        """The same of small parcels that are known by heart, each of which has memory of its own."""
+
+    @property
+    def receives_anew(self) -> bool:
+        """Whether parcels come to other memory in each run, as those of collectives do."""
+        return bool(self.calls.calls)
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Begin to send a parcel, or lay it by for a collective."""
         begun = self.calls.lay_by(tag, peer, parcel, self.begin)
         if begun is not None:
-            self.sent += ((share.request, share.given) for share in begun if not share.left)
+            self.sent += ((share.given, share.request) for share in begun if not share.left)
             return
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
-        HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
-        room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
+        seconds = fill(room[HEAD_NBYTES:], parcel)
+        HEAD.pack_into(room.data, 0, parcel.packed - self.begin, seconds)
         self.posted[peer] += 1
         self._post(room, peer, FIRST + tag)
 
+    def bind_send(self, tag: int, peer: int, strips: Any) -> Callable[[float], None] | None:
+        """What sends the same cells in later runs, given when it began; None of large ones, and with collectives."""
+        nbytes = HEAD_NBYTES + strips.size * strips.array.itemsize
+        if nbytes > AT_ONCE_NBYTES or self.calls.calls:
+            return None
+        found = self.outgoing.get((peer, tag))
+        if found is None:
+            room = np.empty(nbytes, np.uint8)
+            request = self.comm.Send_init([room, self.mpi.BYTE], peer, FIRST + tag)
+            found = self.outgoing[peer, tag] = Outgoing(room, request)
+        room, request = found
+        calls = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype))
+        put, head, posted, ring, sent = HEAD.pack_into, room.data, self.posted, self.bell.ring, self.sent
+
+        def post(begin: float) -> None:
+            for call in calls:
+                call()
+            put(head, 0, begin - self.begin, perf_counter() - begin)
+            request.Start()
+            posted[peer] += 1
+            ring(peer)
+            sent.append(found)
+
+        return post
+
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
-        cells, dtype = self.receipts[peer, tag]
-        what = f"what device {peer} sends under tag {tag}"
-        share = self.calls.find(tag, peer)
+        share = self.calls.find(tag, peer) if self.calls.calls else None
         if share is not None:
+            what = f"what device {peer} sends under tag {tag} in {share.call}, of which any may be late"
             self.pace.is_brief = True
-            self._wait(share.request.Test, True, f"{what} in {share.call}, of which any may be late")
-            return share.read(peer, dtype, self.begin)
+            self._wait(share.request.Test, True, what)
+            return share.read(peer, self.receipts[peer, tag][1], self.begin)
+        one = self.incoming.get((peer, tag)) or self._expect(tag, peer)
+        request = one.request
+        request.Start()
+        if not request.Test():
+            self._wait_for_parcel(tag, peer, one)
+        self.taken[peer] += 1
+        self.bell.taken[peer] += 1
+        packed, seconds = HEAD.unpack_from(one.head)
+        return Parcel(one.cells, packed + self.begin, seconds)
+
+    def _expect(self, tag: int, peer: int) -> Incoming:
+        """Where a parcel comes to; all come to the same memory, one after the other."""
+        cells, dtype = self.receipts[peer, tag]
         room = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize]
-        self.pace.is_brief |= room.nbytes > AT_ONCE_NBYTES
-        request = self.comm.Irecv([room, self.mpi.BYTE], peer, FIRST + tag)
+        request = self.comm.Recv_init([room, self.mpi.BYTE], peer, FIRST + tag)
+        found = self.incoming[peer, tag] = Incoming(room.data, room[HEAD_NBYTES:].view(dtype), request)
+        return found
+
+    def _wait_for_parcel(self, tag: int, peer: int, one: Incoming) -> None:
+        self.pace.is_brief |= len(one.head) > AT_ONCE_NBYTES
         try:
-            self._wait(request.Test, True, what)
+            self._wait(one.request.Test, True, f"what device {peer} sends under tag {tag}", peer)
         except BaseException:
             status = self.mpi.Status()
-            request.Cancel()
-            request.Wait(status)
-            self.taken[peer] += not status.Is_cancelled()  # it may have come meanwhile
+            one.request.Cancel()
+            one.request.Wait(status)
+            came = not status.Is_cancelled()  # meanwhile
+            self.taken[peer] += came
+            self.bell.taken[peer] += came
             raise
-        self.taken[peer] += 1
-        packed, seconds = HEAD.unpack_from(room.data)
-        return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
 
     def begin_together(self, cut: int = 0) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all.
@@ -122,7 +191,7 @@ class Mail:
 
     def _meet(self) -> None:
         if self.bell.is_everywhere:
-            self.exchange(None)  # a barrier rings nobody
+            self._share(b"")  # a barrier rings nobody
             return
         barrier, self.pace.is_brief = self.comm.Ibarrier(), True
         self._wait(barrier.Test, False, "all ranks to begin a run")
@@ -135,21 +204,29 @@ class Mail:
                 self._post(np.empty(0, np.uint8), peer, FAILED)
 
     def exchange(self, answer: Any) -> list[Any]:
-        """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`."""
-        comm, mine = self.comm, pickle.dumps(answer, -1)
-        if comm.rank:
-            self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
-            every: list[Any] = pickle.loads(self._take(0, ANSWERS, "what all ranks did"))
-        else:  # which reads none of it before the others have it
+        """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`.
+
+        Arrays go as raw bytes, and are to be read only.
+        """
+        every = self._share(pack_answer(answer))
+        return [answer if rank == self.comm.rank else read_answer(one) for rank, one in enumerate(every)]
+
+    def _share(self, mine: bytes) -> list[memoryview]:
+        """The bytes that all ranks give, by rank."""
+        comm = self.comm
+        if not comm.rank:  # which reads none of them before the others have them
             every = [mine, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
-            whole = np.frombuffer(pickle.dumps(every, -1), np.uint8)
+            whole = np.frombuffer(join(every), np.uint8)
             for peer in range(1, comm.size):
                 self._post(whole, peer, ANSWERS)
-        return [answer if rank == comm.rank else pickle.loads(one) for rank, one in enumerate(every)]
+            return [memoryview(one) for one in every]
+        self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
+        return cut(memoryview(self._take(0, ANSWERS, "what all ranks did")))
 
     def finish(self) -> None:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
-        self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
+        if self._forget_sent():
+            self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
 
     def wait_for(self, is_here: Callable[[], Any], what: str) -> None:
         """Wait until something holds, no longer than until another rank fails."""
@@ -159,6 +236,8 @@ class Mail:
     def close(self) -> None:
         """Wait until what was sent is on its way, and give the communicators back."""
         self.finish()
+        for one in (*self.outgoing.values(), *self.incoming.values()):
+            one.request.Free()
         self.calls.close()
         self.bell.close()
         self.comm.Free()
@@ -181,27 +260,29 @@ class Mail:
 
     def _post(self, room: Any, peer: int, tag: int) -> None:
         request = self.comm.Isend([room, self.mpi.BYTE], peer, tag)
-        self.bell.ring(peer)
+        self.bell.ring(peer, is_alarm=tag == FAILED)
         self.pace.is_brief |= len(room) > AT_ONCE_NBYTES
-        self.sent.append((request, room))
+        self.sent.append((room, request))
         if len(self.sent) > 64:
             self._forget_sent()
 
     def _forget_sent(self) -> int:
-        self.sent = [one for one in self.sent if not one[0].Test()]
-        self.pace.is_brief = any(len(room) > AT_ONCE_NBYTES for _, room in self.sent)
+        self.sent[:] = [one for one in self.sent if not one[1].Test()]
+        self.pace.is_brief = bool(self.sent) and any(len(room) > AT_ONCE_NBYTES for room, _ in self.sent)
         return len(self.sent)
 
     def _take(self, peer: int, tag: int, what: str) -> bytearray:
         """Wait for a message of any length."""
         status = self.mpi.Status()
-        self._wait(lambda: self.comm.Iprobe(peer, tag, status), False, what)
+        self._wait(lambda: self.comm.Iprobe(peer, tag, status), False, what, peer)
         room = bytearray(status.Get_count(self.mpi.BYTE))
         self.comm.Recv([room, self.mpi.BYTE], peer, status.Get_tag())
+        self.bell.taken[peer] += 1
         return room
 
-    def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
-        """Wait until something holds; with `ends_early` no longer than until another rank fails."""
+    def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None) -> None:
+        """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
+        self.pace.wait_for(peer)
         wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def look(self) -> None:
@@ -230,6 +311,14 @@ class Pace:
         """How many follow one behind the other, as a bell was rung."""
         self.is_brief = False
         """Whether a large message is on its way, for which MPI wants to be asked often, or what nobody rings for."""
+        self.peer: int | None = None
+        """Whose message is waited for."""
+        self.known = 0
+        """How many of its messages that are not taken are not that one."""
+
+    def wait_for(self, peer: int | None) -> None:
+        """Begin to wait for a message of a rank, or for something else."""
+        self.peer, self.known, self.looks = peer, 0, 0
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
@@ -248,12 +337,15 @@ class Pace:
 
     def _nap(self) -> int:
         """Sleep; for how many naps that counts."""
-        if self.bell is None or not self.bell.others:
+        bell = self.bell
+        if self.is_brief or bell is None or not bell.others or (self.peer is not None and self.peer not in bell.others):
             sleep(NAP_SECONDS)
             return 1
         begin = perf_counter()
-        if self.bell.wait(NAP_SECONDS if self.is_brief else BELL_SECONDS):
+        if bell.wait(BELL_SECONDS, self.peer, self.known):
             self.looks = LOOKS_AFTER_RING
+            if self.peer is not None:
+                self.known = max(bell.count_untaken(self.peer), 0)
         return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
 
 
@@ -276,3 +368,37 @@ def duplicate(comm: Any) -> Any:
     made, request = comm.Idup()
     wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
     return made
+
+
+def pack_answer(answer: Any) -> bytes:
+    """An object as it goes to other ranks: pickled, and behind that the bytes of its arrays as they are."""
+    buffers: list[pickle.PickleBuffer] = []
+    words = pickle.dumps(answer, 5, buffer_callback=buffers.append)
+    return join([words, *(one.raw() for one in buffers)])
+
+
+def read_answer(packed: memoryview) -> Any:
+    """The object; its arrays lie in that memory."""
+    words, *buffers = cut(packed)
+    return pickle.loads(words, buffers=buffers)
+
+
+def join(parts: Sequence[Any]) -> bytes:
+    """Several pieces of memory as one: how many, their bytes, and each at a multiple of 16 bytes."""
+    head = [SIZE.pack(len(parts)), *(SIZE.pack(len(one)) for one in parts)]
+    found = [*head, bytes(-SIZE.size * len(head) % ALIGNED_NBYTES)]
+    for one in parts:
+        found += one, bytes(-len(one) % ALIGNED_NBYTES)
+    return b"".join(found)
+
+
+def cut(packed: memoryview) -> list[memoryview]:
+    """The pieces again, where they lie."""
+    (count,) = SIZE.unpack_from(packed)
+    at, found = SIZE.size * (1 + count), []
+    for k in range(count):
+        (nbytes,) = SIZE.unpack_from(packed, SIZE.size * (1 + k))
+        at += -at % ALIGNED_NBYTES
+        found.append(packed[at : at + nbytes])
+        at += nbytes
+    return found

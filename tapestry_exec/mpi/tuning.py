@@ -19,10 +19,10 @@ BELL_SECONDS = 1e-3
 """How long at most where its bell is rung when a message comes."""
 LOOKS_AFTER_RING = 16
 """How often it looks then, one behind the other: MPICH looks at a few of its senders at a time."""
-RING_NBYTES = 16
-"""A ring is one byte, of which nobody reads what it is."""
 RINGS_AT_ONCE = 256
 """How many rings are taken at most when it wakes: whoever rings on and on keeps nobody there."""
+ALIGNED_NBYTES = 16
+"""What ranks tell each other at the end of a run lies at multiples of so many bytes, as cells of any dtype do."""
 AT_ONCE_NBYTES = 1 << 14
 """A message of more may need both ends to go on: who waits then looks as if no bell were rung."""
 WATCH_SECONDS = 2e-3

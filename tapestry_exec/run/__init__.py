@@ -65,6 +65,7 @@ from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, count_cores, free_nbytes, free_nbytes_of_each
 from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_placed, make_result
+from tapestry_exec.run.settled import Timed
 from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.stores import DaskSource, Source, Target, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,8 +18,10 @@ import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
 from tapestry_exec.mpi import messages
+from tapestry_exec.mpi.backend import ToldOnce
 from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.messages import Mail
+from tapestry_exec.run import Counts, Timed
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
@@ -137,12 +140,81 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     status = mock.Mock()
     request = mock.Mock(Wait=mock.Mock(side_effect=lambda given: given is status))
     status.Is_cancelled.return_value = not came
+    request.Test.return_value = False
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
-    mail.calls, mail.pace = mock.Mock(find=lambda tag, peer: None), messages.Pace()
-    mail.comm, mail.mpi = mock.Mock(Irecv=lambda *_: request), mock.Mock(Status=lambda: status)
+    mail.calls, mail.pace, mail.incoming, mail.bell = mock.Mock(calls=[]), messages.Pace(), {}, Bell()
+    mail.comm, mail.mpi = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status)
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):
         mail.recv(7, 1)
-    assert mail.taken == Counter({1: 1} if came else {})
+    assert +mail.taken == +mail.bell.taken == Counter({1: 1} if came else {})
     request.Cancel.assert_called_once_with()
+    mail.bell.close()
+
+
+def test_a_bell_wakes_for_what_is_waited_for() -> None:
+    """Not for what another rank sends, nor for what was taken; rings that are lost are made up for by the next one."""
+    bells = [Bell() for _ in range(3)]
+    addresses = [one.address for one in bells]
+    if not all(addresses):
+        pytest.skip("no addresses of sockets that no file has")
+    for me, one in enumerate(bells):
+        one.meet(me, addresses, ["here"] * 3)
+    mine, other, third = bells
+    other.ring(0)
+    assert not mine.wait(0.002, 2), "which has sent nothing"
+    assert mine.wait(0, 1) and not mine.wait(0, 1, known=1), "one message, which is not the one"
+    mine.taken[1] += 1
+    assert not mine.wait(0, 1)
+    for _ in range(1_000):  # more than a socket holds
+        other.ring(0)
+    assert mine.wait(0, 1) and 0 < mine.count_untaken(1) < 1_000
+    other.ring(0)
+    assert not mine.wait(0, 2) and mine.count_untaken(1) == 1_001
+    other.socket.sendto(b"!", mine.others.get(0, addresses[0].encode()))
+    assert not mine.wait(0.002, 2), "anyone may ring"
+    third.ring(0, is_alarm=True)
+    assert mine.wait(10, 1, known=1_001), "whatever is waited for"
+    for one in bells:
+        one.close()
+
+
+def test_answers_come_as_they_were() -> None:
+    """Their arrays are not copied where they come."""
+    x = np.arange(24.0).reshape(4, 6)
+    cells = [x, np.array(True), x[:0], np.asfortranarray(x), x[::2, ::3], np.arange(5, dtype=np.int8)]
+    packed = messages.join([messages.pack_answer(one) for one in (None, ("done", {"a": 1}, cells))])
+    nothing, (word, plain, found) = map(messages.read_answer, messages.cut(memoryview(packed)))
+    assert nothing is None and (word, plain) == ("done", {"a": 1})
+    begin, ends = np.frombuffer(packed, np.uint8).ctypes.data, len(packed)
+    for one, wanted in zip(found, cells, strict=True):
+        assert one.dtype == wanted.dtype and np.array_equal(one, wanted)
+        place = one.ctypes.data - begin
+        assert not wanted.size or not wanted.flags.contiguous or (0 < place < ends and place % 16 == 0)
+
+
+def test_events_that_are_the_same_are_told_once() -> None:
+    """And again behind a run that failed, or one that is not known by heart."""
+    known, ranks = (b"events", b"told"), [ToldOnce(), ToldOnce()]
+
+    def tell(timeline: Any, told: Any) -> list[Counts]:
+        mine = ranks[0].leave_out(Counts(Counter(), 0, 0, 0, 0.0, 0, timeline, told))
+        found = [one.put_back(0, mine) for one in ranks]
+        assert found[0] == found[1]
+        return [mine, found[1]]
+
+    for turn in range(3):
+        for run in range(3):
+            mine, found = tell(Timed(known[0], bytes([run])), known[1])
+            assert found.timeline == (b"events", bytes([run])) and found.told == b"told"
+            assert (mine.timeline, mine.told) == (
+                found.timeline if run == 0 else (b"", bytes([run])),
+                b"told" * (run == 0),
+            )
+        if turn == 0:
+            for one in ranks:
+                one.forget()
+        else:
+            mine, found = tell([], ())
+            assert mine is found
