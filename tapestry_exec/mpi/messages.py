@@ -7,6 +7,7 @@ import pickle
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic, perf_counter, sleep
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from tapestry_exec.mpi.tuning import (
     LOOKS_AFTER_RING,
     LOOKS_FOR_FAILURE,
     MAX_NAPS,
+    MAX_PIECES,
     NAP_SECONDS,
     SLEPT_SECONDS,
     WANTED_SECONDS,
@@ -46,14 +48,18 @@ class Incoming(NamedTuple):
     head: memoryview
     """All of it, which begins with a head."""
     cells: Array
-    request: Any
+    requests: Sequence[Any]
+    start: Callable[[], None]
+    is_here: Callable[[], bool]
 
 
 class Outgoing(NamedTuple):
     """A parcel that is sent in every run."""
 
     room: Array
-    request: Any
+    requests: Sequence[Any]
+    start: Callable[[], None]
+    is_gone: Callable[[], bool]
 
 
 class Mail:
@@ -77,12 +83,14 @@ class Mail:
         """By how many seconds at most that was earlier than on the rank that began last, where clocks do not tell."""
         self.is_one_clock = False
         """Whether all ranks read the same one."""
-        self.bell = Bell()
+        self.bell = Bell(comm.size)
         self.pace = Pace(self.bell)
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
-        self.sent: list[tuple[Any, Any] | Outgoing] = []
-        """Messages on their way, with the memory that they are in."""
+        self.sent: list[tuple[Any, Callable[[], bool]]] = []
+        """The memory of messages on their way, and whether they are gone."""
+        self.large: list[Callable[[], bool]] = []
+        """The same of those that need this rank to go on."""
         self.posted: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
         """By rank: how many messages of a run went there, and came from there, but for what all tell each other."""
@@ -103,76 +111,83 @@ class Mail:
         """Begin to send a parcel, or lay it by for a collective."""
         begun = self.calls.lay_by(tag, peer, parcel, self.begin)
         if begun is not None:
-            self.sent += ((share.given, share.request) for share in begun if not share.left)
+            self.sent += ((share.given, share.request.Test) for share in begun if not share.left)
             return
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
         seconds = fill(room[HEAD_NBYTES:], parcel)
         HEAD.pack_into(room.data, 0, parcel.packed - self.begin, seconds)
-        self.posted[peer] += 1
+        self.posted[peer] += len(list_pieces(len(room)))
         self._post(room, peer, FIRST + tag)
 
     def bind_send(self, tag: int, peer: int, strips: Any) -> Callable[[float], None] | None:
         """What sends the same cells in later runs, given when it began; None of large ones, and with collectives."""
         nbytes = HEAD_NBYTES + strips.size * strips.array.itemsize
-        if nbytes > AT_ONCE_NBYTES or self.calls.calls:
+        if nbytes > MAX_PIECES * AT_ONCE_NBYTES or self.calls.calls:
             return None
         found = self.outgoing.get((peer, tag))
         if found is None:
-            room = np.empty(nbytes, np.uint8)
-            request = self.comm.Send_init([room, self.mpi.BYTE], peer, FIRST + tag)
-            found = self.outgoing[peer, tag] = Outgoing(room, request)
-        room, request = found
-        calls = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype))
+            room, byte = np.empty(nbytes, np.uint8), self.mpi.BYTE
+            requests = [self.comm.Send_init([room[at], byte], peer, FIRST + tag) for at in list_pieces(nbytes)]
+            found = self.outgoing[peer, tag] = Outgoing(room, requests, *self._bind(requests))
+        room, requests, start, is_gone = found
+        calls, count = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype)), len(requests)
         put, head, posted, ring, sent = HEAD.pack_into, room.data, self.posted, self.bell.ring, self.sent
 
         def post(begin: float) -> None:
             for call in calls:
                 call()
             put(head, 0, begin - self.begin, perf_counter() - begin)
-            request.Start()
-            posted[peer] += 1
-            ring(peer)
-            sent.append(found)
+            start()
+            posted[peer] += count
+            ring(peer, count)
+            sent.append((room, is_gone))
 
         return post
+
+    def _bind(self, requests: Sequence[Any]) -> tuple[Callable[[], None], Callable[[], bool]]:
+        """What starts requests that are used again, and whether they are done."""
+        if len(requests) == 1:
+            return requests[0].Start, requests[0].Test
+        return partial(self.mpi.Prequest.Startall, requests), partial(self.mpi.Request.Testall, requests)
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
         share = self.calls.find(tag, peer) if self.calls.calls else None
         if share is not None:
             what = f"what device {peer} sends under tag {tag} in {share.call}, of which any may be late"
-            self.pace.is_brief = True
-            self._wait(share.request.Test, True, what)
+            self._wait(share.request.Test, True, what, is_brief=True)
             return share.read(peer, self.receipts[peer, tag][1], self.begin)
         one = self.incoming.get((peer, tag)) or self._expect(tag, peer)
-        request = one.request
-        request.Start()
-        if not request.Test():
+        one.start()
+        if not one.is_here():
             self._wait_for_parcel(tag, peer, one)
-        self.taken[peer] += 1
-        self.bell.taken[peer] += 1
+        count = len(one.requests)
+        self.taken[peer] += count
+        self.bell.taken[peer] += count
         packed, seconds = HEAD.unpack_from(one.head)
         return Parcel(one.cells, packed + self.begin, seconds)
 
     def _expect(self, tag: int, peer: int) -> Incoming:
         """Where a parcel comes to; all come to the same memory, one after the other."""
         cells, dtype = self.receipts[peer, tag]
-        room = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize]
-        request = self.comm.Recv_init([room, self.mpi.BYTE], peer, FIRST + tag)
-        found = self.incoming[peer, tag] = Incoming(room.data, room[HEAD_NBYTES:].view(dtype), request)
+        room, byte = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize], self.mpi.BYTE
+        requests = [self.comm.Recv_init([room[at], byte], peer, FIRST + tag) for at in list_pieces(len(room))]
+        found = Incoming(room.data, room[HEAD_NBYTES:].view(dtype), requests, *self._bind(requests))
+        self.incoming[peer, tag] = found
         return found
 
     def _wait_for_parcel(self, tag: int, peer: int, one: Incoming) -> None:
-        self.pace.is_brief |= len(one.head) > AT_ONCE_NBYTES
+        is_large = len(one.requests) == 1 and len(one.head) > AT_ONCE_NBYTES
         try:
-            self._wait(one.request.Test, True, f"what device {peer} sends under tag {tag}", peer)
+            self._wait(one.is_here, True, f"what device {peer} sends under tag {tag}", peer, is_large)
         except BaseException:
-            status = self.mpi.Status()
-            one.request.Cancel()
-            one.request.Wait(status)
-            came = not status.Is_cancelled()  # meanwhile
-            self.taken[peer] += came
-            self.bell.taken[peer] += came
+            for request in one.requests:
+                status = self.mpi.Status()
+                request.Cancel()
+                request.Wait(status)
+                came = not status.Is_cancelled()  # meanwhile
+                self.taken[peer] += came
+                self.bell.taken[peer] += came
             raise
 
     def begin_together(self, cut: int = 0) -> float:
@@ -193,8 +208,7 @@ class Mail:
         if self.bell.is_everywhere:
             self._share(b"")  # a barrier rings nobody
             return
-        barrier, self.pace.is_brief = self.comm.Ibarrier(), True
-        self._wait(barrier.Test, False, "all ranks to begin a run")
+        self._wait(self.comm.Ibarrier().Test, False, "all ranks to begin a run", is_brief=True)
 
     def tell_failure(self) -> None:
         """Have the other ranks end their runs."""
@@ -215,29 +229,30 @@ class Mail:
         """The bytes that all ranks give, by rank."""
         comm = self.comm
         if not comm.rank:  # which reads none of them before the others have them
-            every = [mine, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
+            what = "rank {} to end its run"
+            every = [mine, *(self._take_whole(peer, ANSWER, what.format(peer)) for peer in range(1, comm.size))]
             whole = np.frombuffer(join(every), np.uint8)
             for peer in range(1, comm.size):
                 self._post(whole, peer, ANSWERS)
             return [memoryview(one) for one in every]
         self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
-        return cut(memoryview(self._take(0, ANSWERS, "what all ranks did")))
+        return cut(memoryview(self._take_whole(0, ANSWERS, "what all ranks did")))
 
     def finish(self) -> None:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
         if self._forget_sent():
-            self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
+            self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive", is_brief=True)
 
     def wait_for(self, is_here: Callable[[], Any], what: str) -> None:
         """Wait until something holds, no longer than until another rank fails."""
-        self.pace.is_brief = True
-        self._wait(is_here, True, what)
+        self._wait(is_here, True, what, is_brief=True)
 
     def close(self) -> None:
         """Wait until what was sent is on its way, and give the communicators back."""
         self.finish()
         for one in (*self.outgoing.values(), *self.incoming.values()):
-            one.request.Free()
+            for request in one.requests:
+                request.Free()
         self.calls.close()
         self.bell.close()
         self.comm.Free()
@@ -259,17 +274,30 @@ class Mail:
         self.taken.clear()
 
     def _post(self, room: Any, peer: int, tag: int) -> None:
-        request = self.comm.Isend([room, self.mpi.BYTE], peer, tag)
-        self.bell.ring(peer, is_alarm=tag == FAILED)
-        self.pace.is_brief |= len(room) > AT_ONCE_NBYTES
-        self.sent.append((room, request))
+        """Begin to send a message; of answers, whose length nobody knows, a piece that is not full is the last one."""
+        pieces = list_pieces(len(room))
+        if tag < FIRST and pieces[-1].stop - pieces[-1].start == AT_ONCE_NBYTES:
+            pieces.append(slice(len(room), len(room)))
+        for at in pieces:
+            is_gone = self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test
+            self.sent.append((room, is_gone))
+            if at.stop - at.start > AT_ONCE_NBYTES:
+                self.large.append(is_gone)
+        self.bell.ring(peer, len(pieces), is_alarm=tag == FAILED)
         if len(self.sent) > 64:
             self._forget_sent()
 
     def _forget_sent(self) -> int:
-        self.sent[:] = [one for one in self.sent if not one[1].Test()]
-        self.pace.is_brief = bool(self.sent) and any(len(room) > AT_ONCE_NBYTES for room, _ in self.sent)
+        self.sent[:] = [one for one in self.sent if not one[1]()]
         return len(self.sent)
+
+    def _take_whole(self, peer: int, tag: int, what: str) -> bytearray:
+        """Wait for an answer, which may come in pieces."""
+        found = piece = self._take(peer, tag, what)
+        while len(piece) == AT_ONCE_NBYTES:
+            piece = self._take(peer, tag, what)
+            found += piece
+        return found
 
     def _take(self, peer: int, tag: int, what: str) -> bytearray:
         """Wait for a message of any length."""
@@ -280,9 +308,12 @@ class Mail:
         self.bell.taken[peer] += 1
         return room
 
-    def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None) -> None:
+    def _wait(
+        self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None, is_brief: bool = False
+    ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
-        self.pace.wait_for(peer)
+        self.large = [is_gone for is_gone in self.large if not is_gone()]
+        self.pace.wait_for(peer, is_brief or bool(self.large))
         wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def look(self) -> None:
@@ -316,9 +347,9 @@ class Pace:
         self.known = 0
         """How many of its messages that are not taken are not that one."""
 
-    def wait_for(self, peer: int | None) -> None:
+    def wait_for(self, peer: int | None, is_brief: bool) -> None:
         """Begin to wait for a message of a rank, or for something else."""
-        self.peer, self.known, self.looks = peer, 0, 0
+        self.peer, self.is_brief, self.known, self.looks = peer, is_brief, 0, 0
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
@@ -345,7 +376,7 @@ class Pace:
         if bell.wait(BELL_SECONDS, self.peer, self.known):
             self.looks = LOOKS_AFTER_RING
             if self.peer is not None:
-                self.known = max(bell.count_untaken(self.peer), 0)
+                self.known = bell.count_untaken(self.peer) or 0
         return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
 
 
@@ -368,6 +399,13 @@ def duplicate(comm: Any) -> Any:
     made, request = comm.Idup()
     wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
     return made
+
+
+def list_pieces(nbytes: int) -> list[slice]:
+    """How a message goes: in pieces that MPI takes at once, if they are few, else whole."""
+    if nbytes > MAX_PIECES * AT_ONCE_NBYTES:
+        return [slice(0, nbytes)]
+    return [slice(at, min(at + AT_ONCE_NBYTES, nbytes)) for at in range(0, max(nbytes, 1), AT_ONCE_NBYTES)]
 
 
 def pack_answer(answer: Any) -> bytes:

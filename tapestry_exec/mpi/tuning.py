@@ -23,8 +23,11 @@ RINGS_AT_ONCE = 256
 """How many rings are taken at most when it wakes: whoever rings on and on keeps nobody there."""
 ALIGNED_NBYTES = 16
 """What ranks tell each other at the end of a run lies at multiples of so many bytes, as cells of any dtype do."""
-AT_ONCE_NBYTES = 1 << 14
-"""A message of more may need both ends to go on: who waits then looks as if no bell were rung."""
+AT_ONCE_NBYTES = 8000
+"""A message of more needs both ends to go on, under MPICH between processes of a machine, where a page has its head,
+too: who waits then looks as if no bell were rung."""
+MAX_PIECES = 4
+"""In how many pieces that MPI takes at once a message goes at most; MPICH takes 64 before the first one is read."""
 WATCH_SECONDS = 2e-3
 """How often the watch of a rank on a GPU looks whether a message is late, or another rank has failed."""
 LOOKS_FOR_FAILURE = 16

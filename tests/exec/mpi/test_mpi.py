@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from unittest import mock
 
@@ -19,7 +20,7 @@ import pytest
 from tapestry_exec import BackendUnavailable, MpiBackend
 from tapestry_exec.mpi import messages
 from tapestry_exec.mpi.backend import ToldOnce
-from tapestry_exec.mpi.bells import Bell
+from tapestry_exec.mpi.bells import Bell, open_page
 from tapestry_exec.mpi.messages import Mail
 from tapestry_exec.run import Counts, Timed
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
@@ -103,35 +104,89 @@ def test_ranks_sleep_while_their_core_is_wanted(monkeypatch: pytest.MonkeyPatch)
         assert len(slept) == 64 * 4**k == messages.FIRST_NAPS * 4**k
 
 
-def test_a_bell_ends_a_nap() -> None:
-    """A rank of this machine that sends wakes the one that it sends to, which sleeps for long otherwise."""
-    bells = [Bell() for _ in range(3)]
-    addresses = [one.address for one in bells]
-    if not all(addresses):
+@pytest.fixture
+def bells(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bell]]:
+    """Those of three ranks, of which the last one is on another machine."""
+    found = [Bell(3) for _ in range(3)]
+    if not all(one.address for one in found):
         pytest.skip("no addresses of sockets that no file has")
-    for me, one in enumerate(bells):
-        one.meet(me, addresses, ["here", "here", "there"])
-    assert [sorted(one.others) for one in bells] == [[1], [0], []] and not bells[0].is_everywhere
+    for me, one in enumerate(found):
+        one.meet(me, [other.address for other in found], ["here", "here", "there"])
+    yield found
+    for one in found:
+        one.close()
+
+
+def test_a_bell_ends_a_nap(bells: list[Bell]) -> None:
+    """A rank of this machine that sends wakes the one that it sends to, which sleeps for long otherwise."""
+    first, second, third = bells
+    assert [sorted(one.others) for one in bells] == [[1], [0], []] and not first.is_everywhere
+    second.page.asleep[0] = 1
     for _ in range(1_000):  # more than a socket holds
-        bells[0].ring(1)
-    bells[0].ring(2)
-    assert bells[1].wait(10) and not bells[1].wait(0) and not bells[2].wait(0)
-    bells[1].close()
-    bells[0].ring(1)
-    assert not bells[0].others, "a rank that is gone is not rung"
-    bells[0].meet(0, ["", "a"], ["here", "here"])
-    assert not bells[0].is_everywhere
-    pace = messages.Pace(bells[2])
-    bells[2].others = {0: addresses[0].encode()}
+        first.ring(1)
+    first.ring(2)
+    assert second.wait(10) and not second.wait(0) and not third.wait(0)
+    pace = messages.Pace(third)
+    third.others = {0: first.others[1]}
     begin = time.perf_counter()
     pace.rest(1.0)
     assert time.perf_counter() - begin >= messages.BELL_SECONDS / 2 and not pace.looks
-    bells[2].others = {2: addresses[2].encode()}
-    bells[2].ring(2)
+    second.others, second.page.asleep[0] = {1: first.others[1]}, 1
+    second.ring(1)
+    pace = messages.Pace(second)
     pace.rest(1.0)
     assert pace.looks == messages.LOOKS_AFTER_RING
-    bells[0].close()
-    bells[2].close()
+    first.meet(0, ["", "|a"], ["here", "here"])
+    assert not first.is_everywhere
+
+
+def test_a_rank_that_is_gone_is_not_rung(bells: list[Bell]) -> None:
+    first, second, _ = bells
+    second.page.asleep[0] = 1
+    second.close()
+    first.ring(1)
+    assert not first.others
+
+
+def test_a_bell_wakes_for_what_is_waited_for(bells: list[Bell]) -> None:
+    """Not for what another rank sends, nor for what was taken; nobody is rung who is awake."""
+    first, second, third = bells
+    for me, one in enumerate(bells):
+        one.meet(me, [other.address for other in bells], ["here"] * 3)
+    second.ring(0)
+    assert first.count_untaken(1) == 1 and not first._listen() and not first.asked.poll(0), "it is awake"
+    assert not first.wait(0.002, 2), "which has sent nothing"
+    assert first.wait(0, 1) and not first.wait(0, 1, known=1), "one message, which is not the one"
+    first.taken[1] += 1
+    assert not first.wait(0, 1)
+    second.ring(0, 3)
+    assert first.wait(0, 1) and first.count_untaken(1) == 3
+    waiting = Thread(target=lambda: found.append(first.wait(10, 2)))
+    found: list[bool] = []
+    waiting.start()
+    while not first.page.asleep[0]:
+        time.sleep(1e-3)
+    second.ring(0)
+    third.ring(0)
+    waiting.join(10)
+    assert found == [True] and not first.page.asleep[0]
+    first.socket.setblocking(False)
+    third.ring(0, is_alarm=True)
+    assert first.wait(10, 1, known=4), "whatever is waited for"
+
+
+def test_ranks_without_pages_are_rung_by_all(bells: list[Bell]) -> None:
+    """As those of a container whose processes have other numbers: whoever rings wakes them."""
+    first, second, _ = bells
+    _, _, address = second.address.partition("|")
+    process, file, nonce = first.page.place.split()
+    for place in ("", f"{process} {file} {nonce[::-1]}x", f"{process} {file} {'00' * 16}", f"{process} 9999 {nonce}"):
+        assert open_page(place) is None
+        first.meet(0, [first.address, f"{place}|{address}"], ["here"] * 2)
+        assert not first.pages and first.others and first.count_untaken(1) is None
+    second.pages.clear()
+    first.ring(1)
+    assert second.wait(0, 0, known=99)
 
 
 @pytest.mark.parametrize("came", [False, True])
@@ -143,41 +198,14 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     request.Test.return_value = False
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
-    mail.calls, mail.pace, mail.incoming, mail.bell = mock.Mock(calls=[]), messages.Pace(), {}, Bell()
-    mail.comm, mail.mpi = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status)
+    mail.calls, mail.pace, mail.incoming, mail.bell = mock.Mock(calls=[]), messages.Pace(), {}, Bell(2)
+    mail.comm, mail.mpi, mail.large = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status), []
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):
         mail.recv(7, 1)
     assert +mail.taken == +mail.bell.taken == Counter({1: 1} if came else {})
     request.Cancel.assert_called_once_with()
     mail.bell.close()
-
-
-def test_a_bell_wakes_for_what_is_waited_for() -> None:
-    """Not for what another rank sends, nor for what was taken; rings that are lost are made up for by the next one."""
-    bells = [Bell() for _ in range(3)]
-    addresses = [one.address for one in bells]
-    if not all(addresses):
-        pytest.skip("no addresses of sockets that no file has")
-    for me, one in enumerate(bells):
-        one.meet(me, addresses, ["here"] * 3)
-    mine, other, third = bells
-    other.ring(0)
-    assert not mine.wait(0.002, 2), "which has sent nothing"
-    assert mine.wait(0, 1) and not mine.wait(0, 1, known=1), "one message, which is not the one"
-    mine.taken[1] += 1
-    assert not mine.wait(0, 1)
-    for _ in range(1_000):  # more than a socket holds
-        other.ring(0)
-    assert mine.wait(0, 1) and 0 < mine.count_untaken(1) < 1_000
-    other.ring(0)
-    assert not mine.wait(0, 2) and mine.count_untaken(1) == 1_001
-    other.socket.sendto(b"!", mine.others.get(0, addresses[0].encode()))
-    assert not mine.wait(0.002, 2), "anyone may ring"
-    third.ring(0, is_alarm=True)
-    assert mine.wait(10, 1, known=1_001), "whatever is waited for"
-    for one in bells:
-        one.close()
 
 
 def test_answers_come_as_they_were() -> None:
@@ -192,6 +220,29 @@ def test_answers_come_as_they_were() -> None:
         assert one.dtype == wanted.dtype and np.array_equal(one, wanted)
         place = one.ctypes.data - begin
         assert not wanted.size or not wanted.flags.contiguous or (0 < place < ends and place % 16 == 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 7_999, 8_000, 8_001, 16_000, 32_000, 32_001, 100_000])
+def test_messages_go_in_pieces_that_are_taken_at_once(nbytes: int) -> None:
+    """Answers end with a piece that is not full; large messages go whole."""
+    sent: list[tuple[int, bytes]] = []
+    room = np.arange(nbytes, dtype=np.uint32).astype(np.uint8)
+    mail = Mail.__new__(Mail)
+    mail.mpi, mail.bell, mail.sent, mail.large = mock.Mock(), mock.Mock(), [], []
+
+    def isend(what: Any, peer: int, tag: int) -> Any:
+        sent.append((tag, what[0].tobytes()))
+        return mock.Mock()
+
+    mail.comm = mock.Mock(Isend=isend)
+    mail._post(room, 1, messages.ANSWER)
+    mail._post(room, 1, messages.FIRST + 5)
+    answers, parcels = ([piece for tag, piece in sent if tag == one] for one in (messages.ANSWER, messages.FIRST + 5))
+    assert b"".join(parcels) == room.tobytes() and len(parcels) == len(messages.list_pieces(nbytes))
+    assert (len(parcels) == 1) == (not 8_000 < nbytes <= 32_000) and len(mail.large) == 2 * (nbytes > 32_000)
+    pieces = iter([bytearray(one) for one in answers])
+    mail._take = mock.Mock(side_effect=lambda *_: next(pieces))  # type: ignore[method-assign]
+    assert mail._take_whole(1, messages.ANSWER, "an answer") == room.tobytes() and next(pieces, None) is None
 
 
 def test_events_that_are_the_same_are_told_once() -> None:
