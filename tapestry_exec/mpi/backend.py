@@ -247,6 +247,8 @@ class MpiSession:
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
+        bell = self.mail.bell
+        bell.sees_all = all(self.mail.exchange(len(bell.pages) == len(ranks) - 1))
         if self.gpu is None:
             self.member = Member(self.part, load_backend("numpy"), self.mail, near=())
         else:

@@ -1,8 +1,9 @@
 """Bells: how a rank that waits is woken by another one of its machine, as MPI has no wait that the system ends.
 
 What a bell says is only that there may be something to see: messages are MPI's. Each rank has a page of memory that
-the others of its machine read: whether it sleeps, and how many messages it has sent to each. So nobody is rung who is
-awake, and who waits for one rank's message sleeps on when another one's comes::
+the others of its machine read: whether it sleeps, how many runs it has come to, and how many messages it has sent to
+each. So nobody is rung who is awake, who waits for one rank's message sleeps on when another one's comes, and ranks
+that begin together send nothing::
 
     rank 1    sends to 0, writes 1   0 is awake                          sends to 0, writes 2   0 sleeps: rings
     rank 0                           takes 1 of 1, sleeps: 1 of 1 taken                                         looks
@@ -16,11 +17,11 @@ import os
 import select
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from mmap import ACCESS_READ, mmap
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapestry_exec.mpi.tuning import RINGS_AT_ONCE
 
@@ -29,22 +30,30 @@ NONCE_NBYTES = 16
 """Random bytes in front of a page, by which who opens it knows that it is the one."""
 
 
+class Numbers(NamedTuple):
+    """What a rank tells the others of its machine at any time."""
+
+    asleep: memoryview
+    """Whether it sleeps: one number."""
+    came: memoryview
+    """How many meetings of all ranks it has come to: one number."""
+    sent: memoryview
+    """By rank: how many messages went there."""
+
+
 class Page:
-    """What a rank tells the others of its machine at any time.
+    """Where a rank's numbers are; others open it.
 
     Attributes
     ----------
     place : str
-        Where others open it; empty where they cannot.
-    sent : memoryview of int
-        By rank: how many messages went there.
-    asleep : memoryview of int
-        Whether it sleeps: one number.
+        Empty where they cannot.
+    numbers : Numbers
     """
 
     def __init__(self, size: int) -> None:
         self.place, self.file = "", -1
-        nbytes = NONCE_NBYTES + 8 * (1 + size)
+        nbytes = NONCE_NBYTES + 8 * (2 + size)
         memory: Any = bytearray(nbytes)
         with suppress(OSError, AttributeError):
             self.file = os.memfd_create("tapestry bell")
@@ -52,7 +61,7 @@ class Page:
             memory = mmap(self.file, nbytes)
             memory[:NONCE_NBYTES] = nonce = os.urandom(NONCE_NBYTES)
             self.place = f"{os.getpid()} {self.file} {nonce.hex()}"
-        self.asleep, self.sent = _read_page(memory)
+        self.numbers = _read_page(memory)
 
     def close(self) -> None:
         """Give the file back; memory stays while anybody has it."""
@@ -61,8 +70,8 @@ class Page:
             self.file = -1
 
 
-def open_page(place: str) -> tuple[memoryview, memoryview] | None:
-    """The numbers `asleep` and `sent` of another rank; None where its page cannot be opened from here."""
+def open_page(place: str) -> Numbers | None:
+    """The numbers of another rank; None where its page cannot be opened from here."""
     try:
         process, file, nonce = place.split()
         with open(f"/proc/{process}/fd/{file}", "rb") as opened:
@@ -74,9 +83,9 @@ def open_page(place: str) -> tuple[memoryview, memoryview] | None:
     return _read_page(memory)
 
 
-def _read_page(memory: Any) -> tuple[memoryview, memoryview]:
+def _read_page(memory: Any) -> Numbers:
     numbers = memoryview(memory)[NONCE_NBYTES:].cast("q")
-    return numbers[:1], numbers[1:]
+    return Numbers(numbers[:1], numbers[1:2], numbers[2:])
 
 
 class Bell:
@@ -95,16 +104,19 @@ class Bell:
         By rank.
     is_everywhere : bool
         Whether all ranks have bells, which all find alike.
+    sees_all : bool
+        Whether each rank reads the pages of all others, as they have told each other.
     taken : Counter of int
         By rank: how many of its messages were taken here.
     """
 
     def __init__(self, size: int) -> None:
         self.address, self.others, self.me = "", dict[int, bytes](), 0
-        self.is_everywhere = False
+        self.is_everywhere = self.sees_all = False
         self.taken = Counter[int]()
         self.page = Page(size)
-        self.pages: dict[int, tuple[memoryview, memoryview]] = {}
+        self.mine = self.page.numbers
+        self.pages: dict[int, Numbers] = {}
         """Of others, by rank."""
         self.socket: Any = None
         try:
@@ -136,10 +148,12 @@ class Bell:
 
         Whom an alarm wakes looks, whatever it waits for.
         """
-        self.page.sent[rank] += count
+        self.mine.sent[rank] += count
         page = self.pages.get(rank)
-        if page is not None and not page[0][0] and not is_alarm:
-            return
+        if page is None or page.asleep[0] or is_alarm:
+            self._wake(rank, is_alarm)
+
+    def _wake(self, rank: int, is_alarm: bool = False) -> None:
         if rank in self.others:
             try:
                 self.socket.sendto(ALARM if is_alarm else RING, self.others[rank])
@@ -148,29 +162,44 @@ class Bell:
             except OSError:  # it is gone, or of another network: it looks by itself
                 del self.others[rank]
 
+    def come(self) -> Callable[[], bool]:
+        """Come to a meeting of all ranks, whose pages are all here, and wake them if this is the last one.
+
+        What is given says whether all have come.
+        """
+        self.mine.came[0] = number = self.mine.came[0] + 1
+        others = [page.came for page in self.pages.values()]
+
+        def is_complete() -> bool:
+            return all(came[0] >= number for came in others)
+
+        if is_complete():
+            for rank, page in self.pages.items():
+                if page.asleep[0]:
+                    self._wake(rank)
+        return is_complete
+
     def count_untaken(self, rank: int) -> int | None:
         """How many messages a rank has sent here that are not taken yet; None where it does not tell."""
         page = self.pages.get(rank)
-        return None if page is None else page[1][self.me] - self.taken[rank]
+        return None if page is None else page.sent[self.me] - self.taken[rank]
 
-    def wait(self, seconds: float, rank: int | None = None, known: int = 0) -> bool:
+    def wait(self, seconds: float, is_due: Callable[[], bool] | None = None) -> bool:
         """Wait until this bell is rung, so long at most; whether it was.
 
-        With a rank only until there are more messages of its to be taken than are known, or for an alarm.
+        With a condition only until that holds, or for an alarm.
         """
-        stop, asleep = perf_counter() + seconds, self.page.asleep
-        asleep[0] = 1
+        stop, asleep = perf_counter() + seconds, self.mine.asleep
+        asleep[0] = 1  # before the last look, so that who makes it hold behind that rings
         try:
-            while True:
-                count = None if rank is None else self.count_untaken(rank)
-                if count is not None and count > known:
-                    return True
+            while is_due is None or not is_due():
                 if not self.asked.poll(max(0.0, stop - perf_counter()) * 1000):
                     return False
-                if self._listen() or count is None:
+                if self._listen() or is_due is None:
                     return True
         finally:
             asleep[0] = 0
+        return True
 
     def _listen(self) -> bool:
         """Take the rings that are here; whether one was an alarm."""

@@ -205,10 +205,13 @@ class Mail:
         return self.begin
 
     def _meet(self) -> None:
-        if self.bell.is_everywhere:
+        what = "all ranks to begin a run"
+        if self.bell.sees_all:
+            self._wait(self.bell.come(), False, what)
+        elif self.bell.is_everywhere:
             self._share(b"")  # a barrier rings nobody
-            return
-        self._wait(self.comm.Ibarrier().Test, False, "all ranks to begin a run", is_brief=True)
+        else:
+            self._wait(self.comm.Ibarrier().Test, False, what, is_brief=True)
 
     def tell_failure(self) -> None:
         """Have the other ranks end their runs."""
@@ -313,7 +316,7 @@ class Mail:
     ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
         self.large = [is_gone for is_gone in self.large if not is_gone()]
-        self.pace.wait_for(peer, is_brief or bool(self.large))
+        self.pace.wait_for(is_here if peer is None else peer, is_brief or bool(self.large))
         wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def look(self) -> None:
@@ -346,10 +349,21 @@ class Pace:
         """Whose message is waited for."""
         self.known = 0
         """How many of its messages that are not taken are not that one."""
+        self.is_due: Callable[[], Any] | None = None
+        """Whether it is worth while to look."""
 
-    def wait_for(self, peer: int | None, is_brief: bool) -> None:
-        """Begin to wait for a message of a rank, or for something else."""
-        self.peer, self.is_brief, self.known, self.looks = peer, is_brief, 0, 0
+    def wait_for(self, what: int | Callable[[], Any], is_brief: bool) -> None:
+        """Begin to wait for a message of a rank, or for something that is asked for."""
+        self.is_brief, self.known, self.looks = is_brief, 0, 0
+        if isinstance(what, int):
+            self.peer, self.is_due = what, self._has_more
+        else:
+            self.peer, self.is_due = None, what
+
+    def _has_more(self) -> bool:
+        """Whether the rank has sent more than what was looked at."""
+        assert self.bell is not None and self.peer is not None, "a message is waited for"
+        return (self.bell.count_untaken(self.peer) or 0) > self.known
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
@@ -372,11 +386,12 @@ class Pace:
         if self.is_brief or bell is None or not bell.others or (self.peer is not None and self.peer not in bell.others):
             sleep(NAP_SECONDS)
             return 1
-        begin = perf_counter()
-        if bell.wait(BELL_SECONDS, self.peer, self.known):
+        begin, peer = perf_counter(), self.peer
+        tells = peer is None or peer in bell.pages
+        if bell.wait(BELL_SECONDS, self.is_due if tells else None):
             self.looks = LOOKS_AFTER_RING
-            if self.peer is not None:
-                self.known = bell.count_untaken(self.peer) or 0
+            if peer is not None:
+                self.known = bell.count_untaken(peer) or 0
         return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
 
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from unittest import mock
 
@@ -121,7 +121,7 @@ def test_a_bell_ends_a_nap(bells: list[Bell]) -> None:
     """A rank of this machine that sends wakes the one that it sends to, which sleeps for long otherwise."""
     first, second, third = bells
     assert [sorted(one.others) for one in bells] == [[1], [0], []] and not first.is_everywhere
-    second.page.asleep[0] = 1
+    second.mine.asleep[0] = 1
     for _ in range(1_000):  # more than a socket holds
         first.ring(1)
     first.ring(2)
@@ -131,7 +131,7 @@ def test_a_bell_ends_a_nap(bells: list[Bell]) -> None:
     begin = time.perf_counter()
     pace.rest(1.0)
     assert time.perf_counter() - begin >= messages.BELL_SECONDS / 2 and not pace.looks
-    second.others, second.page.asleep[0] = {1: first.others[1]}, 1
+    second.others, second.mine.asleep[0] = {1: first.others[1]}, 1
     second.ring(1)
     pace = messages.Pace(second)
     pace.rest(1.0)
@@ -142,7 +142,7 @@ def test_a_bell_ends_a_nap(bells: list[Bell]) -> None:
 
 def test_a_rank_that_is_gone_is_not_rung(bells: list[Bell]) -> None:
     first, second, _ = bells
-    second.page.asleep[0] = 1
+    second.mine.asleep[0] = 1
     second.close()
     first.ring(1)
     assert not first.others
@@ -155,24 +155,44 @@ def test_a_bell_wakes_for_what_is_waited_for(bells: list[Bell]) -> None:
         one.meet(me, [other.address for other in bells], ["here"] * 3)
     second.ring(0)
     assert first.count_untaken(1) == 1 and not first._listen() and not first.asked.poll(0), "it is awake"
-    assert not first.wait(0.002, 2), "which has sent nothing"
-    assert first.wait(0, 1) and not first.wait(0, 1, known=1), "one message, which is not the one"
+    assert not first.wait(0.002, has_more(first, 2)), "which has sent nothing"
+    assert first.wait(0, has_more(first, 1)) and not first.wait(0, has_more(first, 1, 1)), "one, which is not the one"
     first.taken[1] += 1
-    assert not first.wait(0, 1)
+    assert not first.wait(0, has_more(first, 1))
     second.ring(0, 3)
-    assert first.wait(0, 1) and first.count_untaken(1) == 3
-    waiting = Thread(target=lambda: found.append(first.wait(10, 2)))
-    found: list[bool] = []
-    waiting.start()
-    while not first.page.asleep[0]:
-        time.sleep(1e-3)
-    second.ring(0)
-    third.ring(0)
-    waiting.join(10)
-    assert found == [True] and not first.page.asleep[0]
-    first.socket.setblocking(False)
+    assert first.wait(0, has_more(first, 1)) and first.count_untaken(1) == 3
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.wait, 10, has_more(first, 2))
+        while not first.mine.asleep[0]:
+            time.sleep(1e-3)
+        second.ring(0)
+        third.ring(0)
+        assert waiting.result(10) and not first.mine.asleep[0]
     third.ring(0, is_alarm=True)
-    assert first.wait(10, 1, known=4), "whatever is waited for"
+    assert first.wait(10, has_more(first, 1, 4)), "whatever is waited for"
+
+
+def has_more(bell: Bell, rank: int, known: int = 0) -> Callable[[], bool]:
+    """Whether a rank has sent more messages than are known."""
+    return lambda: (bell.count_untaken(rank) or 0) > known
+
+
+def test_who_comes_last_wakes_the_others(bells: list[Bell]) -> None:
+    for me, one in enumerate(bells):
+        one.meet(me, [other.address for other in bells], ["here"] * 3)
+    for _ in range(3):
+        first, second = (one.come() for one in bells[:2])
+        assert not first() and not second()
+        with ThreadPoolExecutor(2) as pool:
+            waiting = [
+                pool.submit(one.wait, 10, is_there) for one, is_there in zip(bells, (first, second), strict=False)
+            ]
+            while not all(one.mine.asleep[0] for one in bells[:2]):
+                time.sleep(1e-3)
+            begin = time.perf_counter()
+            third = bells[2].come()
+            assert all(one.result(20) for one in waiting) and time.perf_counter() - begin < 5
+        assert first() and second() and third()
 
 
 def test_ranks_without_pages_are_rung_by_all(bells: list[Bell]) -> None:
@@ -186,7 +206,7 @@ def test_ranks_without_pages_are_rung_by_all(bells: list[Bell]) -> None:
         assert not first.pages and first.others and first.count_untaken(1) is None
     second.pages.clear()
     first.ring(1)
-    assert second.wait(0, 0, known=99)
+    assert second.wait(0)
 
 
 @pytest.mark.parametrize("came", [False, True])
