@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -180,15 +182,16 @@ class _Refused(Exception):
     """A rank does not run: its arguments are wrong."""
 
 
-class ToldOnce:
-    """Events that ranks tell each other: those of runs by heart are the same each time, but for their times.
+class Told:
+    """What ranks tell each other of what they counted, as bytes: pickled it takes ten times as long.
 
-    A rank leaves out what it told in the run before, and the others put it back.
+    Events of runs by heart are the same each time, but for their times: a rank leaves out what it told in the run
+    before, and the others put it back.
     """
 
     def __init__(self) -> None:
-        self.mine: tuple[bytes, Any] | None = None
-        self.known: dict[int, tuple[bytes, Any]] = {}
+        self.mine: tuple[bytes, bytes] | None = None
+        self.known: dict[int, tuple[bytes, bytes]] = {}
         """By rank."""
 
     def forget(self) -> None:
@@ -196,25 +199,24 @@ class ToldOnce:
         self.mine = None
         self.known.clear()
 
-    def leave_out(self, counts: Counts) -> Counts:
-        """What this rank tells of what it counted."""
-        if not isinstance(counts.timeline, Timed):
-            self.mine = None
-            return counts
-        before, self.mine = self.mine, (counts.timeline.events, counts.told)
-        if before is None or any(one is not other for one, other in zip(before, self.mine, strict=True)):
-            return counts
-        return replace(counts, timeline=counts.timeline._replace(events=b""), told=b"")
+    def write(self, begin: float, error: float, counts: Counts) -> bytes:
+        """What this rank counted, in a run that began at a time, known but for an error."""
+        _, (links, *numbers, timed, told) = counts.__reduce__()
+        before, self.mine = self.mine, (timed.events, told)
+        if before is not None and before == self.mine:
+            timed, told = timed._replace(events=b""), b""
+        pairs = [(*link, nbytes) for link, nbytes in links.items()]
+        return msgspec.msgpack.encode((begin, error, pairs, numbers, *timed, told))
 
-    def put_back(self, rank: int, counts: Counts) -> Counts:
-        """What a rank counted, of what it told."""
-        if not isinstance(counts.timeline, Timed):
-            return counts
-        if counts.timeline.events:
-            self.known[rank] = counts.timeline.events, counts.told
-            return counts
-        events, told = self.known[rank]
-        return replace(counts, timeline=counts.timeline._replace(events=events), told=told)
+    def read(self, rank: int, packed: Any) -> tuple[float, float, Counts]:
+        """What a rank wrote."""
+        begin, error, pairs, numbers, events, times, told = msgspec.msgpack.decode(packed)
+        if events:
+            self.known[rank] = events, told
+        else:
+            events, told = self.known[rank]
+        links = Counter({(src, dst): nbytes for src, dst, nbytes in pairs})
+        return begin, error, Counts(links, *numbers, Timed(events, times), told)
 
 
 class MpiSession:
@@ -225,7 +227,8 @@ class MpiSession:
         self.parts = list(list_parts(what))
         self.part = self.parts[comm.rank]
         self.mail = Mail(duplicate(comm), self.part.list_receipts() if gpu is None else {})
-        self.events = ToldOnce()
+        self.told = Told()
+        self.dtypes = [[part.work.buffers[number].dtype for _, number, _ in part.outputs] for part in self.parts]
         self.member: Member | None = None
         self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)
         try:
@@ -366,21 +369,24 @@ class MpiSession:
         def work() -> Any:
             assert self.member is not None, "all have begun"
             counts, taken = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
-            return (begin, self.mail.clock_error), self.events.leave_out(counts), taken
+            return self.told.write(begin, self.mail.clock_error, counts), list(map(pickle.PickleBuffer, taken))
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
         try:
             answers = self._end_together(work)
         except BaseException:
-            self.events.forget()  # as all ranks do
+            self.told.forget()  # as all ranks do
             raise
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
-        began, errors_told = zip(*(told for told, _, _ in answers), strict=True)
+        told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+        began, errors_told, counts = zip(*told, strict=True)
         error = max(began) - min(began) if self.mail.is_one_clock else max(errors_told)
-        counts = [self.events.put_back(rank, counted) for rank, (_, counted, _) in enumerate(answers)]
-        cells = join_cells(self.parts, [taken for _, _, taken in answers])
+        cells = join_cells(
+            self.parts,
+            [list(map(np.frombuffer, some, dtypes)) for (_, some), dtypes in zip(answers, self.dtypes, strict=True)],
+        )
         links = {link: nbytes for one in counts for link, nbytes in one.links.items() if nbytes}
         if start is None or start.written is None:
             return make_result(self.plan, cells, counts, seconds, links, clock_error=error)
