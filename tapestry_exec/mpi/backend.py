@@ -216,7 +216,8 @@ class Told:
         else:
             events, told = self.known[rank]
         links = Counter({(src, dst): nbytes for src, dst, nbytes in pairs})
-        return begin, error, Counts(links, *numbers, Timed(events, times), told)
+        placed, copied, spilled, flop, peak = numbers
+        return begin, error, Counts(links, placed, copied, spilled, flop, peak, Timed(events, times), told)
 
 
 class MpiSession:
@@ -369,7 +370,8 @@ class MpiSession:
         def work() -> Any:
             assert self.member is not None, "all have begun"
             counts, taken = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
-            return self.told.write(begin, self.mail.clock_error, counts), list(map(pickle.PickleBuffer, taken))
+            cells = [pickle.PickleBuffer(one.reshape(-1).view(np.uint8).data) for one in taken]
+            return self.told.write(begin, self.mail.clock_error, counts), cells
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
         try:

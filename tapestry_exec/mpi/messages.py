@@ -8,6 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from time import monotonic, perf_counter, sleep
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Incoming(NamedTuple):
     head: memoryview
     """All of it, which begins with a head."""
     cells: Array
-    requests: Sequence[Any]
+    requests: list[Any]
     start: Callable[[], None]
     is_here: Callable[[], bool]
 
@@ -57,7 +58,7 @@ class Outgoing(NamedTuple):
     """A parcel that is sent in every run."""
 
     room: Array
-    requests: Sequence[Any]
+    requests: list[Any]
     start: Callable[[], None]
     is_gone: Callable[[], bool]
 
@@ -144,7 +145,7 @@ class Mail:
 
         return post
 
-    def _bind(self, requests: Sequence[Any]) -> tuple[Callable[[], None], Callable[[], bool]]:
+    def _bind(self, requests: list[Any]) -> tuple[Callable[[], None], Callable[[], bool]]:
         """What starts requests that are used again, and whether they are done."""
         if len(requests) == 1:
             return requests[0].Start, requests[0].Test
@@ -233,7 +234,10 @@ class Mail:
         comm = self.comm
         if not comm.rank:  # which reads none of them before the others have them
             what = "rank {} to end its run"
-            every = [mine, *(self._take_whole(peer, ANSWER, what.format(peer)) for peer in range(1, comm.size))]
+            every: list[bytes | bytearray] = [
+                mine,
+                *(self._take_whole(peer, ANSWER, what.format(peer)) for peer in range(1, comm.size)),
+            ]
             whole = np.frombuffer(join(every), np.uint8)
             for peer in range(1, comm.size):
                 self._post(whole, peer, ANSWERS)
@@ -253,9 +257,9 @@ class Mail:
     def close(self) -> None:
         """Wait until what was sent is on its way, and give the communicators back."""
         self.finish()
-        for one in (*self.outgoing.values(), *self.incoming.values()):
-            for request in one.requests:
-                request.Free()
+        bound = [one.requests for one in self.outgoing.values()] + [one.requests for one in self.incoming.values()]
+        for request in chain.from_iterable(bound):
+            request.Free()
         self.calls.close()
         self.bell.close()
         self.comm.Free()
