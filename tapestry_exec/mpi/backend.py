@@ -182,7 +182,7 @@ class _Refused(Exception):
     """A rank does not run: its arguments are wrong."""
 
 
-class Told:
+class CountsTold:
     """What ranks tell each other of what they counted, as bytes: pickled it takes ten times as long.
 
     Events of runs by heart are the same each time, but for their times: a rank leaves out what it told in the run
@@ -228,7 +228,7 @@ class MpiSession:
         self.parts = list(list_parts(what))
         self.part = self.parts[comm.rank]
         self.mail = Mail(duplicate(comm), self.part.list_receipts() if gpu is None else {})
-        self.told = Told()
+        self.told = CountsTold()
         self.dtypes = [[part.work.buffers[number].dtype for _, number, _ in part.outputs] for part in self.parts]
         self.member: Member | None = None
         self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)

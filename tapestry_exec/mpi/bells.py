@@ -23,14 +23,12 @@ from mmap import ACCESS_READ, mmap
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from tapestry_exec.mpi.tuning import RINGS_AT_ONCE
+from tapestry_exec.mpi.tuning import NONCE_NBYTES, RINGS_AT_ONCE
 
 RING, ALARM = b"!", b"failed"
-NONCE_NBYTES = 16
-"""Random bytes in front of a page, by which who opens it knows that it is the one."""
 
 
-class Numbers(NamedTuple):
+class PageNumbers(NamedTuple):
     """What a rank tells the others of its machine at any time."""
 
     asleep: memoryview
@@ -48,7 +46,7 @@ class Page:
     ----------
     place : str
         Empty where they cannot.
-    numbers : Numbers
+    numbers : PageNumbers
     """
 
     def __init__(self, size: int) -> None:
@@ -70,7 +68,7 @@ class Page:
             self.file = -1
 
 
-def open_page(place: str) -> Numbers | None:
+def open_page(place: str) -> PageNumbers | None:
     """The numbers of another rank; None where its page cannot be opened from here."""
     try:
         process, file, nonce = place.split()
@@ -83,9 +81,9 @@ def open_page(place: str) -> Numbers | None:
     return _read_page(memory)
 
 
-def _read_page(memory: Any) -> Numbers:
+def _read_page(memory: Any) -> PageNumbers:
     numbers = memoryview(memory)[NONCE_NBYTES:].cast("q")
-    return Numbers(numbers[:1], numbers[1:2], numbers[2:])
+    return PageNumbers(numbers[:1], numbers[1:2], numbers[2:])
 
 
 class Bell:
@@ -116,7 +114,7 @@ class Bell:
         self.taken = Counter[int]()
         self.page = Page(size)
         self.mine = self.page.numbers
-        self.pages: dict[int, Numbers] = {}
+        self.pages: dict[int, PageNumbers] = {}
         """Of others, by rank."""
         self.socket: Any = None
         try:

@@ -43,7 +43,7 @@ class OtherFailed(Exception):
     """Another rank failed: this one ends its run, too."""
 
 
-class Incoming(NamedTuple):
+class ParcelIn(NamedTuple):
     """Where a parcel comes to in every run."""
 
     head: memoryview
@@ -54,7 +54,7 @@ class Incoming(NamedTuple):
     is_here: Callable[[], bool]
 
 
-class Outgoing(NamedTuple):
+class ParcelOut(NamedTuple):
     """A parcel that is sent in every run."""
 
     room: Array
@@ -98,9 +98,9 @@ class Mail:
         sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
         self.room = np.empty(HEAD_NBYTES + max(sizes, default=0), np.uint8)
         """Of the parcel that came last, which is unpacked before the next one."""
-        self.incoming: dict[tuple[int, int], Incoming] = {}
+        self.incoming: dict[tuple[int, int], ParcelIn] = {}
         """By peer and tag: where a parcel comes to in every run."""
-        self.outgoing: dict[tuple[int, int], Outgoing] = {}
+        self.outgoing: dict[tuple[int, int], ParcelOut] = {}
         """The same of small parcels that are known by heart, each of which has memory of its own."""
 
     @property
@@ -129,7 +129,7 @@ class Mail:
         if found is None:
             room, byte = np.empty(nbytes, np.uint8), self.mpi.BYTE
             requests = [self.comm.Send_init([room[at], byte], peer, FIRST + tag) for at in list_pieces(nbytes)]
-            found = self.outgoing[peer, tag] = Outgoing(room, requests, *self._bind(requests))
+            found = self.outgoing[peer, tag] = ParcelOut(room, requests, *self._bind(requests))
         room, requests, start, is_gone = found
         calls, count = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype)), len(requests)
         put, head, posted, ring, sent = HEAD.pack_into, room.data, self.posted, self.bell.ring, self.sent
@@ -168,16 +168,16 @@ class Mail:
         packed, seconds = HEAD.unpack_from(one.head)
         return Parcel(one.cells, packed + self.begin, seconds)
 
-    def _expect(self, tag: int, peer: int) -> Incoming:
+    def _expect(self, tag: int, peer: int) -> ParcelIn:
         """Where a parcel comes to; all come to the same memory, one after the other."""
         cells, dtype = self.receipts[peer, tag]
         room, byte = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize], self.mpi.BYTE
         requests = [self.comm.Recv_init([room[at], byte], peer, FIRST + tag) for at in list_pieces(len(room))]
-        found = Incoming(room.data, room[HEAD_NBYTES:].view(dtype), requests, *self._bind(requests))
+        found = ParcelIn(room.data, room[HEAD_NBYTES:].view(dtype), requests, *self._bind(requests))
         self.incoming[peer, tag] = found
         return found
 
-    def _wait_for_parcel(self, tag: int, peer: int, one: Incoming) -> None:
+    def _wait_for_parcel(self, tag: int, peer: int, one: ParcelIn) -> None:
         is_large = len(one.requests) == 1 and len(one.head) > AT_ONCE_NBYTES
         try:
             self._wait(one.is_here, True, f"what device {peer} sends under tag {tag}", peer, is_large)

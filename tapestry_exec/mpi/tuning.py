@@ -21,6 +21,8 @@ LOOKS_AFTER_RING = 16
 """How often it looks then, one behind the other: MPICH looks at a few of its senders at a time."""
 RINGS_AT_ONCE = 256
 """How many rings are taken at most when it wakes: whoever rings on and on keeps nobody there."""
+NONCE_NBYTES = 16
+"""Random bytes in front of a rank's page, by which who opens it knows that it is the one."""
 ALIGNED_NBYTES = 16
 """What ranks tell each other at the end of a run lies at multiples of so many bytes, as cells of any dtype do."""
 AT_ONCE_NBYTES = 8000

@@ -19,7 +19,7 @@ import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
 from tapestry_exec.mpi import messages
-from tapestry_exec.mpi.backend import Told
+from tapestry_exec.mpi.backend import CountsTold
 from tapestry_exec.mpi.bells import Bell, open_page
 from tapestry_exec.mpi.messages import Mail
 from tapestry_exec.run import Counts, Timed, TraceEvent
@@ -267,7 +267,7 @@ def test_messages_go_in_pieces_that_are_taken_at_once(nbytes: int) -> None:
 
 def test_events_that_are_the_same_are_told_once() -> None:
     """And again behind a run that failed, or one with other events."""
-    ranks = [Told(), Told()]
+    ranks = [CountsTold(), CountsTold()]
 
     def tell(counts: Counts) -> int:
         told = ranks[0].write(1.5, 0.25, counts)
