@@ -70,13 +70,18 @@ class Page:
 
 def open_page(place: str) -> PageNumbers | None:
     """The numbers of another rank; None where its page cannot be opened from here."""
-    try:
-        process, file, nonce = place.split()
-        with open(f"/proc/{process}/fd/{file}", "rb") as opened:
-            memory = mmap(opened.fileno(), 0, access=ACCESS_READ)
-    except (OSError, ValueError):
+    if not place:
         return None
-    if memory[:NONCE_NBYTES].hex() != nonce:  # processes are counted anew in a container
+    process, number, nonce = place.split()
+    try:
+        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if os.pread(file, NONCE_NBYTES, 0).hex() != nonce:  # processes are counted anew in a container
+                return None
+            memory = mmap(file, 0, access=ACCESS_READ)
+        finally:
+            os.close(file)
+    except OSError:
         return None
     return _read_page(memory)
 
