@@ -321,7 +321,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         >>> g = load_onnx(model, opaque=True)
         >>> cost = plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque["Binarizer_0"]
         >>> cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written
-        (192, 384, 24)
+        (48, 96, 96)
         """
         names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
         return FrozenDict((name, OpaqueCost.of(self.graph, self.stage[name])) for name in names if name in self.stage)

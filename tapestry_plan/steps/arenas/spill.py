@@ -74,7 +74,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
         )
     written = _write_apart(plan)
     tight = find_tight(written, dict(enumerate(given)))
-    evictions = evict_all(plan.graph, written, tight)
+    evictions = evict_all(plan.graph, written, tight, plan.peak_nbytes)
     seconds = _time_transfers(written, plan.mesh.host, evictions)
     peak = list(plan.peak_nbytes) if written is plan.written else find_reach(written, plan.mesh.size)
     placed, moved = list(plan.nbytes_placed), list(plan.nbytes_spilled)

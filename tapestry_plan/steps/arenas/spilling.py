@@ -76,8 +76,8 @@ def find_tight(written: Written, memory_nbytes: Mapping[int, int]) -> dict[int, 
     return {device: nbytes for device, nbytes in memory_nbytes.items() if reach[device] > nbytes}
 
 
-def evict_all(graph: Graph, written: Written, tight: Mapping[int, int]) -> list[Eviction]:
-    """What gives way on each of some devices, in arenas of so many bytes.
+def evict_all(graph: Graph, written: Written, tight: Mapping[int, int], peaks: Sequence[int] = ()) -> list[Eviction]:
+    """What gives way on each of some devices, in arenas of so many bytes; `peaks` are those of the plan as it is.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def evict_all(graph: Graph, written: Written, tight: Mapping[int, int]) -> list[
     """
     timelines = list_timelines(written, tight)
     for device, nbytes in tight.items():
-        _check_fits(graph, written, timelines[device], nbytes)
+        _check_fits(graph, written, timelines[device], nbytes, peaks[device] if peaks else None)
     fresh = max((buffer.id for buffer in written.buffers), default=-1) + 1
     found = []
     for device, nbytes in tight.items():
@@ -113,7 +113,7 @@ def write_evictions(written: Written, evictions: Sequence[Eviction]) -> Written:
     )
 
 
-def _check_fits(graph: Graph, written: Written, timeline: Timeline, memory_nbytes: int) -> None:
+def _check_fits(graph: Graph, written: Written, timeline: Timeline, memory_nbytes: int, peak: int | None) -> None:
     use, nbytes = find_widest(timeline)
     if use is None or nbytes <= memory_nbytes:
         return
@@ -122,10 +122,13 @@ def _check_fits(graph: Graph, written: Written, timeline: Timeline, memory_nbyte
     rest = sum(sizes[n] for n in use.buffers[6:])
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
     apart = ", with fuse=False, so that its operators are apart" if _is_block(graph, written, use.at) else ""
+    least = f"give at least {nbytes:,} B"
+    if peak is not None and peak < nbytes:
+        least = f"the plan as it is has results over operands and holds {peak:,} B at once: give at least {peak:,} B"
     raise InfeasiblePlan(
         f"device {timeline.device} needs {nbytes:,} B at once in {_describe(graph, written, use.at)}, memory is "
         f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {tuning.ALIGNMENT_NBYTES} B, which no "
-        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices{apart}, or cut the operator along "
+        f"spilling makes smaller; {least}, plan for more devices{apart}, or cut the operator along "
         "further axes with fix"
     )
 

@@ -128,7 +128,6 @@ def check_seed(seed: int) -> set[str]:
     return said | kinds_of(p)
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(60)) for k in range(10, 300, 10))])
 def test_plans_of_every_kind_move_and_hold_what_they_say(begin: int) -> None:
     tally = Counter(kind for seed in range(begin, begin + 10) for kind in check_seed(seed))

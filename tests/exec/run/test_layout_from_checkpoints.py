@@ -84,7 +84,6 @@ def test_blocks_that_lie_within_others_are_read(word: str, tmp_path: Path) -> No
     assert check_cells(p, {name: layout.standard_normal(a).astype(np.float32) for name in "xy"}, tmp_path) > 0
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(4, 80, 4))])
 def test_blocks_of_plans_of_every_kind_are_read(begin: int, tmp_path: Path) -> None:
     for seed in range(begin, begin + 4):

@@ -163,7 +163,6 @@ def test_networks_have_the_bits_of_blocks_apart(name: str) -> None:
         assert one.outputs[label].tobytes() == array.tobytes()
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.heavy) for k in range(8, 60))])
 def test_what_is_priced_is_what_steps_copy(seed: int) -> None:
     """But for inputs, which are put together before a run; under a cap blocks lie apart, and all is copied."""

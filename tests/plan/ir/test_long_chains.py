@@ -63,7 +63,6 @@ def test_every_walk_goes_through_many_views(step: Step, times: int) -> None:
     assert back.shape == X.shape and g.source(back.name).shape == X.shape
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("times", [1000, pytest.param(20_000, marks=pytest.mark.heavy)])
 def test_thousands_of_views_are_resolved_and_planned(times: int) -> None:
     g = chain(turned, times)

@@ -90,6 +90,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.heavy(4)
 @pytest.mark.parametrize("op", ACTIVATIONS)
 @pytest.mark.parametrize("ends", [False, True])
 def test_each_direction_may_have_activations_of_its_own(op: str, ends: bool) -> None:

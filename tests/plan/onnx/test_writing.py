@@ -118,7 +118,6 @@ def comes_back_otherwise(graph: Graph) -> bool:
     )
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(1, SHARE))])
 def test_cases_of_single_operators_come_back_the_same(begin: int) -> None:
     """Those that can be imported, but for those that are refused with a reason.

@@ -52,7 +52,6 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
         assert not found.printed
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("make", [transformer, *HEAVY])
 def test_a_report_opens_alone_and_answers_soon(browser: Any, written: Any, make: Callable[[], ShardPlan]) -> None:
     path = written(make)

@@ -92,7 +92,6 @@ def test_the_best_of_every_choice(begin: int, fuse: bool) -> None:
             assert others or round(found.seconds * 1e12) == best, (seed, one.asked, cap)
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("fuse", [False, True], ids=["apart", "in blocks"])
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in (12, 38))])
 def test_more_memory_never_takes_more_time(begin: int, fuse: bool) -> None:

@@ -116,7 +116,6 @@ CASES = [(name, mesh, asked) for name in MODELS for mesh in ((4,), (2, 2)) for a
 FIRST = [("bert", (2, 2), {}), ("gpt2", (4,), PLAIN), ("resnet", (4,), {})]
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("name", "shape", "asked"),
     [pytest.param(*case, marks=() if case in FIRST else pytest.mark.heavy) for case in CASES],

@@ -163,7 +163,6 @@ def count_work(layers: int, patch: pytest.MonkeyPatch) -> Counter[str]:
     return work
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("layers", [2, pytest.param(32, marks=pytest.mark.heavy)])
 def test_a_plan_of_7_billion_numbers_takes_little_work(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 32 layers about as much as of two: each table once, each move once, and each sum of tables few times."""

@@ -42,7 +42,6 @@ def check(g: Graph, p: ShardPlan, cap: int, node: str, feeds: dict[str, Any] | N
     return found
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(4, 60, 4))])
 def test_alternatives_under_a_cap_are_plans_that_keep_it_or_not(begin: int) -> None:
     found, refused = set[str](), 0

@@ -59,7 +59,6 @@ def test_peaks_of_windows_are_those_of_all_steps(mesh: Mesh) -> None:
 
 
 # Of a few plans it may be that none has devices that are alike: of six from 84 on none had.
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin, end", [(0, 6), *(pytest.param(k, k + 37, marks=HEAVY) for k in range(6, 191, 37))])
 def test_peaks_of_plans_of_every_kind_are_those_of_all_steps(begin: int, end: int) -> None:
     alike = 0

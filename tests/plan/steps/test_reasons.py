@@ -51,7 +51,6 @@ def check(p: ShardPlan) -> int:
     return told
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(40)) for k in range(5, 100, 5))])
 def test_plans_of_every_kind(begin: int) -> None:
     told = 0

@@ -82,7 +82,6 @@ def check(p: ShardPlan) -> int:
     return moving
 
 
-@pytest.mark.heavy(2)
 @pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(5, 60, 5))])
 def test_what_moves_because_of_a_tensor(begin: int) -> None:
     moving = 0
