@@ -63,7 +63,8 @@ def slice(at: Importing, node: Node) -> Result:
         raise ValueError(f"starts {starts}, ends {quote(ends)}, axes {axes} and steps {steps} are not equally many")
     cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        cuts[axis] = (start, end, step)
+        # Backward from far before the front ONNX begins with the first one, where Python takes none.
+        cuts[axis] = (max(start, -shape[axis]) if step < 0 else start, end, step)
     ranges = [range(*builtins.slice(*cut).indices(n)) for cut, n in zip(cuts, shape, strict=True)]
     if ranges == [range(n) for n in shape]:
         return at.tensor(node.inputs[0])

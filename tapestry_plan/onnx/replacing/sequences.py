@@ -69,9 +69,11 @@ def find_sequences(nodes: Sequence[Node], outputs: Collection[str], importers: C
         maker = made[name]
         return known and name not in outputs and (maker.operator in making or maker.inputs[0] in made)
 
-    while lost := [name for name in made if not is_listed(name)]:
-        for name in lost:
-            del made[name]
+    lost = [name for name in made if not is_listed(name)]
+    while lost:  # with each, what it is made of and what is made of it may be
+        maker = made.pop(lost.pop(), None)
+        near = [] if maker is None else [*maker.inputs[:1], *(one.outputs[0] for one in readers[maker.outputs[0]])]
+        lost += [name for name in near if name in made and not is_listed(name)]
     return frozenset(made)
 
 
@@ -124,8 +126,10 @@ def _split(at: Importing, node: Node) -> list[Node]:
         if count > at.unrolled.left:
             raise refusal(node, f"{count:,} tensors are more than the {at.unrolled.most:,} that a model may unroll to")
         parts = [min(size, shape[axis] - k) for k in range(0, shape[axis], size)]
-    if not parts or sum(parts) != shape[axis] or min(parts) < 0:
+    if sum(parts) != shape[axis] or min(parts, default=0) < 0:
         raise ValueError(f"split is {quote(parts)}; the extent {shape[axis]} of axis {axis} is to be shared")
+    if not parts:
+        return _list(at, node, (), [whole])
     at.unrolled.spend(len(parts))
     drops = given is None and not node.attrs.get("keepdims", 1)
     names = [_name(at, f"{node.outputs[0]}.{k}") for k in range(len(parts))]
@@ -140,13 +144,13 @@ def _split(at: Importing, node: Node) -> list[Node]:
 
 def _insert(at: Importing, node: Node) -> list[Node]:
     elements, read = at.sequences[node.inputs[0]]
-    place = _place(at, node, 2, len(elements), len(elements) + 1)
+    place = _place(at, node, 2, len(elements), len(elements), len(elements))
     return _list(at, node, (*elements[:place], node.inputs[1], *elements[place:]), (*read, node.inputs[1]))
 
 
 def _erase(at: Importing, node: Node) -> list[Node]:
     elements, read = at.sequences[node.inputs[0]]
-    place = _place(at, node, 1, len(elements) - 1, len(elements))
+    place = _place(at, node, 1, len(elements) - 1, len(elements), len(elements) - 1)
     return _list(at, node, (*elements[:place], *elements[place + 1 :]), read)
 
 
@@ -156,7 +160,9 @@ def _same(at: Importing, node: Node) -> list[Node]:
 
 def _take(at: Importing, node: Node) -> list[Node]:
     elements = at.sequences[node.inputs[0]].elements
-    return [_node(at, node, "Identity", [elements[_place(at, node, 1, -1, len(elements))]], node.outputs)]
+    return [
+        _node(at, node, "Identity", [elements[_place(at, node, 1, -1, len(elements), len(elements) - 1)]], node.outputs)
+    ]
 
 
 def _count(at: Importing, node: Node) -> list[Node]:
@@ -191,13 +197,15 @@ _WAYS: dict[str, tuple[Callable[[Importing, Node], list[Node]], int, int | None]
 """What is done with a node, and how many inputs it takes."""
 
 
-def _place(at: Importing, node: Node, k: int, usual: int, count: int) -> int:
-    """A place, from the front, that input k says, of so many."""
+def _place(at: Importing, node: Node, k: int, usual: int, count: int, last: int) -> int:
+    """A place that input k says, from the front, or from behind so many tensors where it is below 0."""
     given = at.constant(node, k, "position")
+    if given is not None and given.size != 1:
+        raise ValueError(f"position has {given.size} numbers; one is needed")
     place = usual if given is None else int(given.reshape(()))
-    if not -count <= place < count:
-        raise ValueError(f"position is {place}; the sequence has the places {-count} to {count - 1}")
-    return place % count
+    if not -count <= place <= last:
+        raise ValueError(f"position is {place}; the sequence has the places {-count} to {last}")
+    return place if place >= 0 else place + count
 
 
 def _name(at: Importing, wanted: str) -> str:

@@ -707,3 +707,17 @@ def test_external_data_is_held_against_its_checksum(tmp_path: Path) -> None:
         load_onnx(path)
     with pytest.raises(ValueError, match=says):
         read_constant(f"{path}#w")
+
+
+@pytest.mark.parametrize(
+    "cut", [(-5, -9, -1), (-9, -9, -2), (-4, -9, -1), (-5, 0, -1), (9, -9, -3), (-9, 9, 2), (-9, -9, 1)]
+)
+def test_slices_begin_and_end_where_onnx_runtime_has_them(cut: tuple[int, int, int]) -> None:
+    """Backward from far before the front ONNX begins with the first cell, where Python has none."""
+    numbers = {name: np.array([number]) for name, number in zip(("start", "end", "step"), cut, strict=True)}
+    numbers["axes"] = np.array([0])
+    model = model_of(
+        [helper.make_node("Slice", ["x", "start", "end", "axes", "step"], ["y"])], {"x": (4, 2)}, constants=numbers
+    )
+    x = random(4, 2)
+    np.testing.assert_array_equal(run_whole(load_onnx(model), {"x": x})["y"], ort(model, {"x": x})[0])

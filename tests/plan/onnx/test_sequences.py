@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from onnx import TensorProto, helper, parser
 from tapestry_exec import run, run_stages
 from tapestry_plan import Mesh, Tensor, UnsupportedOp, operator, plan
 from tapestry_plan.onnx import StagedModel, load_onnx
+from tapestry_plan.onnx.order import read_nodes
+from tapestry_plan.onnx.replacing.sequences import find_sequences
 from tests.onnx_models import difference, model_of, ort, random
 
 make = helper.make_node
@@ -58,8 +61,9 @@ STEPS = ("insert", "insert at", "erase", "erase at", "same", "join", "take", "sp
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(-9, 9), st.booleans()), min_size=1, max_size=9))
 def test_programs_on_lists_give_what_onnx_runtime_gives(steps: list[tuple[str, int, bool]]) -> None:
     """A list and a tensor of rows, each step of one or the other."""
-    nodes, constants = [make("SequenceConstruct", ["x", "x"], ["s"])], {}
+    nodes, constants = [make("SequenceConstruct", ["x", "x0"], ["s"])], {}
     held, list_name, tensor, count = 2, "s", "x", 0
+    inputs = {"x": (2, 3), **{f"x{k}": (2, 3) for k in range(len(steps))}}
 
     def number(value: Any) -> str:
         nonlocal count
@@ -68,7 +72,7 @@ def test_programs_on_lists_give_what_onnx_runtime_gives(steps: list[tuple[str, i
         return f"c{count}"
 
     for k, (step, wanted, is_old) in enumerate(steps):
-        made, row = f"m{k}", tensor if is_old else "x"
+        made, row = f"m{k}", tensor if is_old else f"x{k}"
         place = [number(wanted % (2 * held + 1) - held)] if held else []
         if step.startswith("insert"):
             nodes.append(make("SequenceInsert", [list_name, row, *(place if "at" in step else [])], [made]))
@@ -85,24 +89,64 @@ def test_programs_on_lists_give_what_onnx_runtime_gives(steps: list[tuple[str, i
             tensor = made
         elif step == "join":
             nodes += [make("ConcatFromSequence", [list_name], [f"{made}j"], axis=0)]
-            nodes += [make("Slice", [f"{made}j", number([0]), number([2])], [made])]
+            last = number([wanted % (2 * held - 1)]), number([wanted % (2 * held - 1) + 2])
+            nodes += [make("Slice", [f"{made}j", *last], [made])]
             tensor = made
         elif step == "split":
             nodes.append(make("SplitToSequence", [tensor], [made], axis=0, keepdims=1))
             list_name, held = made, 2
             nodes += [
-                make("Concat", [tensor, "x"], [f"{made}w"], axis=0),
-                make("Slice", [f"{made}w", number([0]), number([2])], [f"{made}t"]),
+                make("Concat", [tensor, f"x{k}"], [f"{made}w"], axis=0),
+                make("Slice", [f"{made}w", number([1]), number([3])], [f"{made}t"]),
             ]
             tensor = f"{made}t"
             nodes += [make("ConcatFromSequence", [made], [f"{made}b"], axis=0), make("SequenceEmpty", [], [f"{made}e"])]
             nodes += [make("SequenceInsert", [f"{made}e", f"{made}b"], [f"{made}s"])]
             list_name, held = f"{made}s", 1
     nodes += [make("ConcatFromSequence", [list_name], ["all"], axis=0), make("Concat", ["all", tensor], ["y"], axis=0)]
-    model = model_of(nodes, {"x": (2, 3)}, constants=constants)
-    graph, feeds = load_onnx(model, opaque=False), {"x": random(2, 3)}
+    model = model_of(nodes, inputs, constants=constants)
+    graph, feeds = load_onnx(model, opaque=False), {name: random(2, 3, seed=k) for k, name in enumerate(inputs)}
     assert not graph.nodes
-    np.testing.assert_array_equal(run(plan(graph, Mesh(1)), feeds).outputs["y"], ort(model, feeds)[0])
+    given = {name: array for name, array in feeds.items() if name in graph.stored}
+    np.testing.assert_array_equal(run(plan(graph, Mesh(1)), given).outputs["y"], ort(model, feeds)[0])
+
+
+@pytest.mark.parametrize("place", [-2, -1, 0, 1, 2])
+def test_a_tensor_comes_before_the_place_that_is_counted_from_behind(place: int) -> None:
+    nodes = [make("SequenceConstruct", ["a", "b"], ["s"]), make("SequenceInsert", ["s", "c", "i"], ["t"])]
+    nodes += [make("ConcatFromSequence", ["t"], ["y"], axis=0)]
+    model = model_of(nodes, dict.fromkeys("abc", (1, 2)), constants={"i": np.array(place)})
+    feeds = {name: random(1, 2, seed=k) for k, name in enumerate("abc")}
+    found = run(plan(load_onnx(model), Mesh(1)), feeds).outputs["y"]
+    np.testing.assert_array_equal(found, ort(model, feeds)[0])
+
+
+def test_where_nothing_is_found_there_are_no_tensors() -> None:
+    text = "(float[5,4] x) => (int64 y) { n = NonZero(x) s = SplitToSequence <axis=1> (n) y = SequenceLength(s) }"
+    for x in (np.zeros((5, 4), np.float32), np.eye(5, 4, dtype=np.float32)):
+        found = run_stages(StagedModel(model_in(text)), {"x": x}, lambda graph: plan(graph, Mesh(2)))
+        assert found.outputs["y"] == np.count_nonzero(x)
+    model = model_in("(float[0,4] x) => (int64 y) { s = SplitToSequence(x) y = SequenceLength(s) }")
+    assert (
+        run_stages(StagedModel(model), {"x": np.zeros((0, 4), np.float32)}, lambda g: plan(g, Mesh(1))).outputs["y"]
+        == 0
+    )
+
+
+def test_a_long_chain_that_the_host_has_is_found_in_one_pass() -> None:
+    """Each of 4,000 sequences is looked at once, where one was taken out in each pass before: quadratic work."""
+    nodes = [make("SequenceConstruct", ["x"], ["s0"])]
+    nodes += [make("SequenceInsert", [f"s{k}", "x"], [f"s{k + 1}"]) for k in range(4000)]
+    read = list(read_nodes(helper.make_graph(nodes, "chain", [], [])))
+    looked = Counter[str]()
+
+    class Outputs(frozenset[str]):
+        def __contains__(self, name: object) -> bool:
+            looked[str(name)] += 1
+            return frozenset.__contains__(self, name)
+
+    assert not find_sequences(read, Outputs({"s4000"}), ())
+    assert sum(looked.values()) <= 3 * len(read)
 
 
 def test_a_place_that_a_run_says_waits_for_it() -> None:
@@ -145,7 +189,7 @@ def test_what_a_sequence_has_not_is_refused() -> None:
             TWO % ("4,6", -3, "t = SequenceErase(s, i) y = ConcatFromSequence <axis=0> (t)"),
             "SequenceErase_0.*position is -3",
         ),
-        (TWO % ("4,6", 3, "t = SequenceInsert(s, x, i) y = ConcatFromSequence <axis=0> (t)"), "has the places -3 to 2"),
+        (TWO % ("4,6", 3, "t = SequenceInsert(s, x, i) y = ConcatFromSequence <axis=0> (t)"), "has the places -2 to 2"),
         (ONE % ("4,6", 0, "e = SequenceEmpty() y = ConcatFromSequence <axis=0> (e)"), "the sequence is empty"),
         (TWO % ("4,6", 0, "t = SequenceInsert(s) y = SequenceAt(t, i)"), "has 1 input; SequenceInsert takes 2 to 3"),
         (TWO % ("4,6", 0, "t = SplitToSequence() y = SequenceAt(t, i)"), "has 0 inputs; SplitToSequence takes 1 to 2"),
