@@ -75,7 +75,7 @@ class Window(Struct, frozen=True):
         out = []
         for axis, n in enumerate(extents):
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
-            if room < 0:
+            if room < 0 and (not ceil_mode or room <= -self.strides[axis]):
                 raise ValueError(
                     f"a window of {quote(self.kernel)} with dilations {self.dilations} reaching over {self.reach} "
                     f"cells does not fit extents {quote(extents)} padded by {quote(self.begins)} and "

@@ -721,3 +721,15 @@ def test_slices_begin_and_end_where_onnx_runtime_has_them(cut: tuple[int, int, i
     )
     x = random(4, 2)
     np.testing.assert_array_equal(run_whole(load_onnx(model), {"x": x})["y"], ort(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("window", "by", "extent", "pads"), [(4, 3, 3, [0, 0]), (5, 3, 2, [1, 0]), (6, 4, 3, [0, 1])])
+def test_one_window_may_be_longer_than_the_padded_extent(
+    op: str, window: int, by: int, extent: int, pads: list[int]
+) -> None:
+    attrs = {"kernel_shape": [window], "strides": [by], "pads": pads, "ceil_mode": 1}
+    model = model_of([helper.make_node(op, ["x"], ["y"], **attrs)], {"x": (1, 2, extent)})
+    x = random(1, 2, extent)
+    found = run_whole(load_onnx(model), {"x": x})["y"]
+    np.testing.assert_allclose(found, ort(model, {"x": x})[0], rtol=1e-6)
