@@ -34,11 +34,11 @@ NO_PARTICIPLES = words("embed feed ring seed shed speed string")
 """Words that end as participles do."""
 PREPOSITIONS = words("as at by for from in into of on out over to up with")
 BRITISH = re.compile(
-    r"\w*(?:colour|behaviour|neighbour|favour|honour|labour|flavour|analys(?:e[sdr]?|ing)\b|catalogue|centre\b|centred|"
+    r"(?:colour|behaviour|neighbour|favour|honour|labour|flavour|analys(?:e[sdr]?|ing)\b|catalogue|centre\b|centred|"
     r"fibre|metres?\b|litre|defence|licence|artefact|grey\b|whilst|amongst|learnt|spelt|labell(?!edby)|cancelled|cancelling|"
     r"modell|travell|signall|channell|(?:author|categor|capital|general|initial|local|material|maxim|memor|minim|"
     r"normal|optim|organ|parallel|penal|quant|random|real|recogn|serial|special|stabil|standard|summar|symbol|"
-    r"synchron|util|vector|visual)is(?:e[sdr]?\b|ing\b|ation))\w*",
+    r"synchron|util|vector|visual)is(?:e[sdr]?\b|ing\b|ation))",
     re.IGNORECASE,
 )
 
