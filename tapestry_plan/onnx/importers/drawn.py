@@ -1,4 +1,4 @@
-"""Operators of ONNX that draw: each cell is a function of a seed, the node's name and its number.
+"""Operators of ONNX that draw: each cell is a function of a seed, the name of the node's result and its number.
 
 So any split draws the same, and a part of a model what the whole draws. ONNX leaves the numbers open, also those of a
 given seed.
@@ -96,7 +96,7 @@ def _wide(x: Tensor) -> str:
 
 
 def _key(node: Node) -> dict[str, Any]:
-    """The seed that the node says, and a stream of its own; ops that draw are apart by their names."""
+    """The seed that the node says, and a stream of its own, by its first output: several may have one name."""
     seed = node.attrs.get("seed")
     word = 0 if seed is None else zlib.crc32(struct.pack("<d", seed))
-    return {"seed": word, "stream": zlib.crc32(node.name.encode())}
+    return {"seed": word, "stream": zlib.crc32(next(filter(None, node.outputs), "").encode())}
