@@ -344,6 +344,16 @@ def _unpack_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, tuple(inputs), (touched(axes, ["r", "b", ""], (rows, blocks, nbytes * 8 // bits)),))
 
 
+def _check_zeros(dtype: str, shape: Shape, rows: int, blocks: int, bits: int) -> None:
+    """Zeros of uint8 are packed, others are one for each block: shape and dtype must say the same."""
+    is_packed = dtype == "uint8"
+    wanted = (rows, -(-blocks * bits // 8)) if is_packed else (rows, blocks)
+    if shape != wanted:
+        kind = f"packed by {8 // bits} in a byte of uint8" if is_packed else f"of dtype {dtype}, one for each block"
+        mend = "pack them, or cast them to the scales' dtype" if is_packed else "unpack them, or give uint8"
+        raise ValueError(f"operand 2 has shape {quote(shape)}; zeros {kind} have {wanted}: {mend}")
+
+
 def _unpack_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     if dtypes[0] != "uint8":
         raise ValueError(f"operand 0 is {dtypes[0]}; numbers are packed in uint8")
@@ -355,6 +365,10 @@ def _unpack_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 def _unpack(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (packed, scales, *zeros), (out,), bits = inputs, outputs, shard.attrs["bits"]
+    if zeros:  # a document may have any; only here are shape and dtype known together
+        whole = shard.signature.inputs[2].projection.bounding_box(shard.signature.index).stop
+        sizes = {axis.name: axis.size for axis in shard.signature.axes}
+        _check_zeros(zeros[0].dtype.name, whole, sizes["r"], sizes["b"], bits)
 
     def write(target: Any, given: Any) -> None:
         for k in range(8 // bits):
@@ -399,7 +413,7 @@ def unpack_blocks(
     Raises
     ------
     ValueError
-        For shapes and dtypes that do not fit.
+        For shapes and dtypes that do not fit, each or together.
 
     Examples
     --------
@@ -416,4 +430,10 @@ def unpack_blocks(
     ----------
     ONNX Runtime, com.microsoft MatMulNBits: its weights.
     """
-    return add_op(unpack_blocks.op, packed, scales, *(() if zeros is None else (zeros,)), name=name, bits=bits)
+    if zeros is None:
+        return add_op(unpack_blocks.op, packed, scales, name=name, bits=bits)
+    with zeros.graph._all_or_nothing():
+        made = add_op(unpack_blocks.op, packed, scales, zeros, name=name, bits=bits)
+        rows, blocks, _ = packed.shape
+        _check_zeros(zeros.dtype, zeros.shape, rows, blocks, bits)
+    return made

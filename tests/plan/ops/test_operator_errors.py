@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tapestry_exec import evaluate
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Tensor
 from tests.cutting import run_cut
@@ -66,6 +67,20 @@ def test_dtypes_are_not_mixed() -> None:
     with pytest.raises(ValueError, match="leave no number"):
         ops.clip(g.tensor("a"), float("nan"))
     assert ops.clip(g.tensor("a"), float("-inf"), 3).shape == (2,)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 4), "uint8"), ((2, 2), "float32")])
+def test_zeros_are_packed_or_one_for_each_block(shape: tuple[int, int], dtype: str) -> None:
+    """Of 4 bits in 4 blocks; where only the operator is known, the run refuses what the function does."""
+    g = Graph()
+    operands = g.input("packed", (2, 4, 3), "uint8"), g.input("scales", (2, 4)), g.input("zeros", shape, dtype)
+    says = rf"operand 2 has shape \(2, {shape[1]}\); zeros .* have \(2, {6 - shape[1]}\)"
+    with pytest.raises(ValueError, match=says):
+        ops.unpack_blocks(*operands)
+    assert not g.nodes
+    g.output(g.op("unpack_blocks", *operands, bits=4), "y")
+    with pytest.raises(ValueError, match=says):
+        evaluate(g, {name: np.ones(one.shape, one.dtype) for name, one in g.stored.items() if one.kind == "input"})
 
 
 @pytest.mark.parametrize(
