@@ -537,6 +537,8 @@ class Import(Struct, frozen=True):
         refused.
     moves : bool
         Whether cells are moved, or cast, and not computed with: others work on bfloat16 in float32, and round.
+    gaps : tuple of int
+        Inputs among the first `least` that may be left out all the same.
     """
 
     add: Callable[[Importing, Node], Result]
@@ -544,10 +546,11 @@ class Import(Struct, frozen=True):
     most: int | None = 1
     idle: tuple[str, ...] = ()
     moves: bool = False
+    gaps: tuple[int, ...] = ()
 
     def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
-        check_inputs(node, self.least, self.most)
+        check_inputs(node, self.least, self.most, self.gaps)
 
     def check_read(self, node: Node, opset: int) -> None:
         """Raise UnsupportedOp for an attribute that the node's import did not read, if its value may matter.
@@ -561,10 +564,10 @@ class Import(Struct, frozen=True):
                 raise refusal(node, f"its attribute {cut_text(name)} = {quote(value)} is not supported")
 
 
-def check_inputs(node: Node, least: int, most: int | None) -> None:
+def check_inputs(node: Node, least: int, most: int | None, gaps: Sequence[int] = ()) -> None:
     """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed.
 
-    With `most` None it takes any number, all given.
+    With `most` None it takes any number, all given; else the first `least` are needed, but for the `gaps`.
     """
     count = len(node.inputs)
     if count < least or (most is not None and count > most):
@@ -574,10 +577,9 @@ def check_inputs(node: Node, least: int, most: int | None) -> None:
             f"{node.where} has {tell_count(count, 'input')}; {node.op_type} takes {takes}: export the model again"
         )
     required = node.inputs if most is None else node.inputs[:least]
-    if "" in required:
-        raise ValueError(
-            f"{node.where} leaves out its input {required.index('')}, which {node.op_type} needs: export it again"
-        )
+    lacking = [k for k, name in enumerate(required) if not name and k not in gaps]
+    if lacking:
+        raise ValueError(f"{node.where} leaves out its input {lacking[0]}, which {node.op_type} needs: export it again")
 
 
 def check_attributes(node: Node, opset: int) -> None:

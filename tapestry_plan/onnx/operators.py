@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Op, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, SHORT_FLOATS, Op, Tensor
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import attention as onnx_attention
 from tapestry_plan.onnx.importers import drawn as onnx_drawn
@@ -213,6 +213,7 @@ def _stashed(normalize: Callable[[Importing, Node, list[Tensor], str | None], Te
 
     def add(at: Importing, node: Node) -> Result:
         operands = at.inputs(node)
+        _check_floating(node, operands)
         own, stash = operands[0].dtype, at.dtype(node.attrs.get("stash_type", tuning.FLOAT))
         wide = np.promote_types(own, stash).name
         if stash not in (own, "float32", "float64"):
@@ -222,6 +223,12 @@ def _stashed(normalize: Callable[[Importing, Node, list[Tensor], str | None], Te
         return ops.astype(normalize(at, node, [ops.astype(x, wide) for x in operands], None), own, name=node.name)
 
     return add
+
+
+def _check_floating(node: Node, operands: list[Tensor]) -> None:
+    for k, x in enumerate(operands):
+        if np.dtype(x.dtype).kind != "f" and x.dtype not in SHORT_FLOATS:
+            raise ValueError(f"its input {k} is {x.dtype}; floating numbers are needed: cast it")
 
 
 def _normalize_rows(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
@@ -495,23 +502,32 @@ _ROWS: dict[str, Import] = {
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2, moves=True),
     "com.microsoft::Attention": Import(onnx_attention.fused_attention, 2, 7, idle=("mask_filter_value",)),
     "SimplifiedLayerNormalization": Import(_stashed(_rms_normalization), 2, 2),  # of ONNX Runtime's, in no domain
-    "com.microsoft::EmbedLayerNormalization": Import(onnx_microsoft.embedded, 1, 9, idle=("mask_index_type",)),
+    "com.microsoft::EmbedLayerNormalization": Import(
+        onnx_microsoft.embedded, 7, 9, idle=("mask_index_type",), gaps=(1, 4)
+    ),
     "com.microsoft::Gelu": Import(onnx_microsoft.gelu("none")),
     "com.microsoft::MatMulIntegerToFloat": Import(onnx_quantized.matmul_to_float, 4, 7),
     "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),
     "com.microsoft::QGemm": Import(onnx_quantized.qgemm, 6, 9),
-    "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 2, 8),
+    "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 7, 8, gaps=(2, 5)),
     "com.microsoft::QLinearConcat": Import(onnx_quantized.qlinear_concat, 5, None),
     "com.microsoft::QLinearGlobalAveragePool": Import(onnx_quantized.qlinear_average, 5, 5),
-    "com.microsoft::QLinearLeakyRelu": Import(onnx_quantized.of_numbers(onnx_quantized.leaky, (0,), 3), 2, 5),
-    "com.microsoft::QLinearMul": Import(onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 2, 8),
-    "com.microsoft::QLinearSigmoid": Import(onnx_quantized.of_numbers(onnx_quantized.bent, (0,), 3), 2, 5),
+    "com.microsoft::QLinearLeakyRelu": Import(
+        onnx_quantized.of_numbers(onnx_quantized.leaky, (0,), 3), 4, 5, gaps=(2,)
+    ),
+    "com.microsoft::QLinearMul": Import(
+        onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 7, 8, gaps=(2, 5)
+    ),
+    "com.microsoft::QLinearSigmoid": Import(onnx_quantized.of_numbers(onnx_quantized.bent, (0,), 3), 4, 5, gaps=(2,)),
     "com.microsoft::RotaryEmbedding": Import(onnx_attention.rotary_embedding, 4, 4, idle=("num_heads",)),
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
     "com.microsoft::GroupQueryAttention": Import(
-        onnx_attention.group_query_attention, 1, 14, idle=("k_quant_type", "v_quant_type", "kv_cache_bit_width")
+        onnx_attention.group_query_attention,
+        *(7, 17),
+        idle=("k_quant_type", "v_quant_type", "kv_cache_bit_width"),
+        gaps=(1, 2, 3, 4),
     ),
     "com.microsoft::QAttention": Import(onnx_attention.quantized_attention, 5, 9, idle=("mask_filter_value",)),
     "com.microsoft::MultiHeadAttention": Import(

@@ -388,6 +388,11 @@ def rotary_embedding(at: Importing, node: Node) -> Result:
     x, attrs, tables = at.tensor(node.inputs[0]), node.attrs, node.inputs[2:4]
     if attrs.get("is_packed_batching") or attrs.get("scale", 1.0) != 1:
         raise refusal(node, "packed batches and a scale are not supported")
+    if x.ndim not in (3, 4):
+        raise ValueError(
+            f"its input 0 has shape {quote(x.shape)}; (batch, positions, heads · width) or (batch, heads, positions, "
+            "width) is needed: reshape it"
+        )
     flat, width = x.ndim == 3, 2 * at.shape(tables[0])[-1]
     if flat:
         if attrs.get("rotary_embedding_dim") and not attrs.get("num_heads"):

@@ -100,10 +100,15 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
     zeros = at.tensor(node.inputs[3]) if node.input(3) else None
     if zeros is not None:
         zeros = zeros.reshape(rows, -1)
+    bias = at.tensor(node.inputs[5]) if node.input(5) else None
+    if bias is not None and bias.shape != (rows,):
+        raise ValueError(
+            f"its bias has shape {quote(bias.shape)}; {(rows,)} is needed, a number for each of N columns: reshape it"
+        )
     blocks_of = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
     weights = blocks_of.reshape(rows, blocks * block)[:, :summed].T
     made = ops.matmul(x, weights, name=node.name)
-    return made + at.tensor(node.inputs[5]) if node.input(5) else made
+    return made if bias is None else made + bias
 
 
 def matmul_to_float(at: Importing, node: Node) -> Result:
@@ -119,6 +124,7 @@ def of_numbers(
     """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized."""
 
     def add(at: Importing, node: Node) -> Result:
+        _check_bytes(at, node, [k for place in places for k in (place, place + 2)] + [scale + 1])
         made = function(at, node, [_number_of(at, node, k) for k in places])
         zero = at.tensor(node.inputs[scale + 1]) if node.input(scale + 1) else None
         dtype = at.dtype_of(node.inputs[places[0]]) if zero is None else zero.dtype
@@ -126,6 +132,18 @@ def of_numbers(
         return _saturated(share, None if zero is None else zero.reshape(()), dtype, node.name)
 
     return add
+
+
+def _check_bytes(at: Importing, node: Node, places: Sequence[int]) -> None:
+    """Operands and zero points, as far as they are given, are integers of 8 bits of one dtype."""
+    first = at.dtype_of(node.inputs[places[0]])
+    for k in places:
+        if node.input(k) and (dtype := at.dtype_of(node.inputs[k])) not in ({first} & {"int8", "uint8"}):
+            beside = f" and its input {places[0]} {first}" if dtype != first else ""
+            raise ValueError(
+                f"its input {k} is {dtype}{beside}; all operands and zero points are int8, or all uint8: "
+                "quantize them alike"
+            )
 
 
 def _number_of(at: Importing, node: Node, k: int) -> Tensor:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from tapestry_exec import evaluate as run_whole
 from tapestry_plan import UnsupportedOp
@@ -22,7 +23,7 @@ from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways
-from tests.onnx_cases import NODES, NodeCase
+from tests.onnx_cases import MICROSOFT, NODES, NodeCase
 from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
 
 # -- every operator ----------------------------------------------------------------------------------------
@@ -492,9 +493,29 @@ def test_numbers_of_inputs_are_checked_in_one_place() -> None:
         assert (one.least, one.most) == (schema.min_input, None if variadic else schema.max_input), name
 
 
+def test_numbers_of_inputs_of_onnx_runtime_s_operators() -> None:
+    """Its own schemas say so, and which may be left out; older ones may have fewer optional ones at the end."""
+    found = {one.name: one for one in get_all_operator_schema() if one.domain == MICROSOFT}
+    rows = {name.removeprefix(f"{MICROSOFT}::"): row for name, row in IMPORTERS.items() if name.startswith(MICROSOFT)}
+    assert len(rows) > 20 and found.keys() >= rows.keys()
+    for name, row in rows.items():
+        schema = found[name]
+        if name == "QLinearConcat":  # variadic, by threes
+            assert (row.least, row.most, schema.min_input) == (5, None, 3)
+            continue
+        kinds = [one.option.name for one in schema.inputs]
+        assert row.least == schema.min_input and row.most is not None and row.most >= schema.max_input, name
+        assert row.gaps == tuple(k for k in range(row.least) if kinds[k] == "Optional"), name
+
+
 @pytest.mark.parametrize(
     ("op", "reads", "says"),
     [
+        ("QLinearMul", ["x"] * 5, "has 5 inputs; QLinearMul takes 7 to 8"),
+        ("QLinearSigmoid", ["x"] * 3, "has 3 inputs; QLinearSigmoid takes 4 to 5"),
+        ("EmbedLayerNormalization", ["x"] * 5, "has 5 inputs; EmbedLayerNormalization takes 7 to 9"),
+        ("QLinearAdd", ["x", "x", "", "", "x", "", "x"], "leaves out its input 3, which QLinearAdd needs"),
+        ("QLinearAdd", ["x", "x", "", "x", "x", "", "", "x"], "leaves out its input 6, which QLinearAdd needs"),
         ("Conv", ["x"], "has 1 input; Conv takes 2 to 3"),
         ("QuantizeLinear", ["x"], "has 1 input; QuantizeLinear takes 2 to 3"),  # no scale
         ("Relu", ["x", "x"], "has 2 inputs; Relu takes 1:"),
@@ -509,7 +530,9 @@ def test_numbers_of_inputs_are_checked_in_one_place() -> None:
     ],
 )
 def test_nodes_with_too_few_or_too_many_inputs(op: str, reads: list[str], says: str) -> None:
-    model = model_of([helper.make_node(op, reads, ["y"], name="it")], {"x": (2, 2)})
+    domain = MICROSOFT if f"{MICROSOFT}::{op}" in IMPORTERS else ""
+    model = model_of([helper.make_node(op, reads, ["y"], name="it", domain=domain)], {"x": (2, 2)})
+    model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     with pytest.raises(ValueError, match=rf"node 'it' \({op}\)") as error:
         load_onnx(model)
     assert f"node 'it' ({op}) {says}" in str(error.value)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from tapestry_exec import run
 from tapestry_plan import Mesh, UnsupportedOp, plan
 from tapestry_plan.onnx import load_onnx
-from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, ints
+from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, i64, ints
 from tests.onnx_models import difference, model_of, ort
 
 
@@ -93,6 +93,21 @@ def test_the_scale_may_be_computed() -> None:
         assert abs(found - x).max() <= (x.max() - x.min()) / 255
 
 
+def few_bits(**more: np.ndarray) -> NodeCase:
+    """A product with weights of 4 bits in 2 blocks, and zeros `z` or a bias `b`."""
+    known = {"w": np.ones((6, 2, 8), np.uint8), "s": floats(12), **more}
+    reads = ("x", "w", "s", "z" if "z" in more else "", "", "b" if "b" in more else "")
+    shape = {"K": 32, "N": 6, "block_size": 16}
+    return NodeCase("MatMulNBits", {"x": floats(3, 32)}, known, shape, reads=reads, domain=MICROSOFT)
+
+
+def added(**others: Any) -> NodeCase:
+    """A sum of bytes, some of them others."""
+    given = {"a": np.ones((2, 3), np.uint8), "b": np.ones((2, 3), np.uint8), "yz": np.uint8(0), **others}
+    known = {"s": f32(0.1), "z": np.uint8(0), "yz": given.pop("yz")}
+    return NodeCase("QLinearAdd", given, known, reads=("a", "s", "z", "b", "s", "z", "s", "yz"), domain=MICROSOFT)
+
+
 @pytest.mark.parametrize(
     ("case", "says"),
     [
@@ -106,6 +121,24 @@ def test_the_scale_may_be_computed() -> None:
                 {"output_dtype": TensorProto.INT8},
             ),
             "output_dtype is int8, the zero point has uint8",
+        ),
+        (few_bits(b=floats(1, 6)), r"its bias has shape \(1, 6\); \(6,\) is needed"),
+        (
+            few_bits(z=np.full(12, 8, np.uint8)),
+            r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\): pack them",
+        ),
+        (few_bits(z=floats(6)), r"\(6, 1\); zeros of dtype float32, one for each block have \(6, 2\)"),
+        (added(a=floats(2, 3)), "node .* its input 0 is float32; all operands and zero points are int8, or all uint8"),
+        (added(b=np.ones((2, 3), np.int8)), "its input 3 is int8 and its input 0 uint8; .* quantize them alike"),
+        (added(yz=np.int8(0)), "its input 7 is int8 and its input 0 uint8"),
+        (NodeCase("SimplifiedLayerNormalization", {"x": i64(1, 2), "s": i64(1, 2)}), "its input 0 is int64; floating"),
+        (
+            NodeCase(
+                "RotaryEmbedding",
+                {"x": floats(3, 16), "i": i64(0), "c": floats(4, 8), "s": floats(4, 8)},
+                domain=MICROSOFT,
+            ),
+            r"its input 0 has shape \(3, 16\); \(batch, positions, heads · width\) or",
         ),
     ],
 )
