@@ -26,7 +26,7 @@ from tests.layered_models import bert, gpt, gpt2, vit
 from tests.node_cases import load_cases
 from tests.sets.views.test_kinds import EVERY
 
-SHARE = 12
+SHARE = 24
 """One in so many of ONNX's cases is read by every test run, all by ``--all``."""
 
 
