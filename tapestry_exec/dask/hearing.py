@@ -2,7 +2,7 @@
 
 Through a line a word takes four turns of threads, through a wire one. So a run takes 2 ms and more less by wires,
 whatever it does. Of whole runs of a deployment, lines take 3.0 times as long on sums of 12 KB on two devices (3.2 and
-1.1 ms, on two cores), 1.8 times on four devices (on two cores as well) and 1.07 times on SqueezeNet: small runs demand
+1.1 ms, on two cores), 1.7 times on four devices (on two cores as well) and 1.07 times on SqueezeNet: small runs demand
 the caller's sockets, large ones do not (`tests/bench/bench_cluster.py` measures it)::
 
     caller ── wire ──────────────────────────────────► task's thread      run, done, and whatever else they say

@@ -335,11 +335,13 @@ def _lacking_by_bits(views: Sequence[View], other: View) -> Lacking | Open | Non
     """Such a cell, from the row-major numbers as bits."""
     for allocation, theirs in other.cells.items():
         left = theirs.bits
-        for cells in [view.cells[allocation] for view in views if allocation in view.cells]:
-            bits = cells.bits  # one integer at a time: each may be 2 MB
-            left = None if left is None or bits is None else left & ~bits
         if left is None:
             return OPEN
+        for cells in [view.cells[allocation] for view in views if allocation in view.cells]:
+            bits = cells.bits  # one integer at a time: each may be 2 MB
+            if bits is None:
+                return OPEN
+            left &= ~bits
         if left:
             return allocation, theirs.cell_of((left & -left).bit_length() - 1)
     return None
