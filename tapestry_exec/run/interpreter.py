@@ -373,7 +373,9 @@ class Interpreter:
             source = self.work.buffers[step.src] if step.src != HOST else target
             self.memory.gather(source, target, step.piece, step.regions)
         elif step.src == HOST and self._is_carried(step):
-            kind, array, is_lasting = "place", self.host[step.tensor], step.dst in self.work.lasting
+            kind, array = "place", self.host[step.tensor]
+            # Steps that are known by heart read the arena where the constant was another one as they were noted.
+            is_lasting = step.dst in self.work.lasting and not self.by_heart
             nbytes = self.memory.read_host(array, target, step.regions, is_lasting)
             self.placed += nbytes
             if self.noting is not None:

@@ -70,11 +70,10 @@ class Score(NamedTuple):
     @classmethod
     def of(cls, parts: Iterable[tuple[DeviceStep, Rehearsed | None]], settled: Collection[int]) -> Score:
         """Of steps with what is known of them; the places of settled buffers are taken before the first one."""
-        found = [(at, None, None) if part is None else (at, part.calls, part.event) for at, part in parts]
-        found = [
-            (at, (), event) if isinstance(at.step, Alloc | Free) and at.step.buffer in settled else (at, calls, event)
-            for at, calls, event in found
-        ]
+        found = list[tuple[DeviceStep, tuple[Callable[[], object], ...] | None, TraceEvent | None]]()
+        for at, part in parts:
+            is_settled = isinstance(at.step, Alloc | Free) and at.step.buffer in settled
+            found.append((at, None, None) if part is None else (at, () if is_settled else part.calls, part.event))
         return cls([one for one in found if one[1] != () or one[2] is not None])
 
 
