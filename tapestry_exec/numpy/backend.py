@@ -5,7 +5,7 @@ How regions and views are copied between its arrays is told in `copies`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import setitem
@@ -19,7 +19,18 @@ from numpy.typing import NDArray
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
-from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Rehearsal, Writes, check_room, count_cores
+from tapestry_exec.run import (
+    Attrs,
+    Backend,
+    Buffers,
+    Reads,
+    Regions,
+    Rehearsal,
+    Writes,
+    are_same_ops,
+    check_room,
+    count_cores,
+)
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
@@ -159,6 +170,14 @@ class Launched(NamedTuple):
     """What the block function does with them, once it has run, unless that is a long list."""
 
 
+class Constant(NamedTuple):
+    """A buffer of which all cells are a contiguous part of a tensor in the host's memory, and are read there."""
+
+    buffer: Buffer
+    array: Array
+    cells: Array
+
+
 class Loan:
     """Cells of a buffer for another device, which copies them from where they lie; what it takes for a payload.
 
@@ -239,7 +258,7 @@ class NumpyDevice:
         self._lasting: dict[int, Loan] = {}
         """By the identities of their strips those that are taken at once."""
         self._tried: dict[int, Buffer] = {}
-        """Buffers that a run of this deployment has poisoned, used and given back."""
+        """Buffers that a run of the same steps, by the same operators, has poisoned, used and given back."""
         self._given_back: dict[int, Buffer] = {}
         """The same of the run that goes on."""
         self._untold: set[int] = set()
@@ -249,15 +268,27 @@ class NumpyDevice:
         self._settled_nbytes = 0
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
+        self._there: dict[int, Constant] = {}
+        """By the identity of a buffer the constant whose cells are read where they lie."""
         self._fresh: dict[int, tuple[int, ...]] = {}
         """Tensors' shapes by buffer, where nothing used the buffer yet."""
         self._noted: list[Call] | None = None
         """What a step that is noted has called so far."""
         self.rehearsal: Rehearsal | None = None
+        self._now: tuple[object, Mapping[str, Op]] | None = None
+        """Which steps are done, by which operators, where that was told."""
+        self._past: tuple[object, Mapping[str, Op], dict[int, Buffer]] | None = None
+        """The same of the time before, with the buffers that were tried then."""
         self.restart()
 
     def leave(self) -> None:
-        """Give up all buffers."""
+        """Give up all buffers; what is known of steps stays, for the next run of the same plan."""
+        tried = self._tried | self._given_back
+        self._past = None if self._now is None else (*self._now, tried)
+        self._now = None
+        for told in (self._given_back, self._untold):
+            told.clear()
+        self._tried = {}
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
             self.rehearsal = None
             for known in (
@@ -269,14 +300,20 @@ class NumpyDevice:
                 self._pairs,
                 self._lasting,
                 self._fills,
+                self._there,
+                self._settled,
             ):
                 known.clear()
-        for told in (self._tried, self._given_back, self._untold, self._settled):
-            told.clear()
-        self._settled_nbytes = 0
+            self._past = None
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
+
+    def begin(self, work: object, ops: Mapping[str, Op]) -> None:
+        """Take for known what the run before told of buffers, if the same operators did the same steps in it."""
+        if self._past is not None and self._past[0] is work and are_same_ops(self._past[1], ops):
+            self._tried |= self._past[2]
+        self._now = work, ops
 
     def forget_others(self) -> None:
         """Forget where cells lie in arenas of other devices, so that those that are gone can be given back."""
@@ -326,7 +363,7 @@ class NumpyDevice:
         self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
     def list_settled(self) -> Collection[int]:
-        """The buffers whose places need not be taken anew in runs of this deployment: nothing is filled there."""
+        """The buffers whose places need not be taken anew in runs of these steps: nothing is filled there."""
         self._tried |= self._given_back
         tried = [one for one in self._tried.values() if one.fill is None]
         alone = {one.id for one in tried if one.within is None}
@@ -343,7 +380,7 @@ class NumpyDevice:
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill.
 
-        Which cells a plan's steps write does not depend on numbers, so that one run of a deployment tells for all: a
+        Which cells a plan's steps write does not depend on numbers, so that one run of them tells for all: a
         buffer that was poisoned and given back by readers is not poisoned again, unless an operator of the caller's
         own writes it. One that lies over another one is never poisoned.
         """
@@ -398,6 +435,8 @@ class NumpyDevice:
 
     def _target(self, buffer: Buffer, regions: Regions) -> Array:
         """The array of a buffer whose cells in `regions` are about to be written."""
+        if id(buffer) in self._there:
+            self._take_back(buffer)
         if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
             self._call([partial(self._fresh.pop, buffer.id, None)])
         return self._array(buffer)
@@ -501,12 +540,47 @@ class NumpyDevice:
         self._call(pairs.calls)
         self.copied_nbytes += pairs.size * target.itemsize
 
-    def read_host(self, array: Array, buffer: Buffer, regions: Regions) -> int:
-        """Write cells of a whole tensor that lies in the host's memory, from there; how many bytes they are."""
+    def read_host(self, array: Array, buffer: Buffer, regions: Regions, is_lasting: bool) -> int:
+        """Write cells of a whole tensor that lies in the host's memory, from there; how many bytes they are.
+
+        A buffer into which nothing else is written is that part of the tensor itself, if it is contiguous there::
+
+            tensor in the host's memory   [ rows of device 0 | rows of device 1 | rows of device 2 ]
+            buffer of device 1, id 7                           └─ self._arrays[7]
+        """
+        if is_lasting and self._read_there(array, buffer, regions):
+            return buffer.nbytes
         source = Buffer(-1, buffer.device, buffer.tensor, (0,) * array.ndim, array.shape, buffer.dtype, 0, array.nbytes)
         pairs = self._pair(source, array, buffer, self._span(buffer, self._target(buffer, regions)), regions)
         self._call(pairs.calls)
         return pairs.size * array.itemsize
+
+    def _read_there(self, array: Array, buffer: Buffer, regions: Regions) -> bool:
+        """Have a buffer lie where a tensor lies in the host's memory, if its cells do as they would in the arena."""
+        known = self._there.get(id(buffer))
+        if known is None or known.buffer is not buffer or known.array is not array:
+            cells = array[copies.slices_of(regions[0], (0,) * array.ndim)]
+            if not (cells.flags.c_contiguous and cells.flags.aligned and cells.dtype == buffer.dtype):
+                return False  # BLAS may give a matrix of rows apart other bits, and devices elsewhere have none
+            self._launches.clear()  # before it may have lain elsewhere
+            if len(self._there) >= tuning.KEPT_LAUNCHES:
+                self._there.clear()
+            known = self._there[id(buffer)] = Constant(
+                buffer, array, copies.read_only(cells.reshape(-1).reshape(buffer.shape))
+            )
+        self._call([partial(NumpyDevice._lie, proxy(self), buffer, known.cells)])
+        return True
+
+    def _lie(self, buffer: Buffer, cells: Array) -> None:
+        self._fresh.pop(buffer.id, None)
+        self._arrays[buffer.id] = cells
+        if buffer.id in self._held:
+            self._held[buffer.id] = cells
+
+    def _take_back(self, buffer: Buffer) -> None:
+        """Have a buffer lie in the arena again, as its cells come from elsewhere in this run."""
+        del self._there[id(buffer)]
+        self._launches.clear()
 
     def _pair(self, src: Buffer, source: Array, dst: Buffer, target: Array, regions: Regions) -> copies.Pairs:
         """Where cells of one buffer lie in another one, both in arrays from their first to their last cells."""

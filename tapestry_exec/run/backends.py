@@ -132,8 +132,11 @@ class DeviceMemory(Protocol):
     ) -> None: ...
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None: ...
 
-    def read_host(self, array: Array, buffer: Buffer, regions: Regions) -> int:
-        """Write cells of a whole tensor in the host's memory; how many bytes. Of a backend that `reads_host`."""
+    def read_host(self, array: Array, buffer: Buffer, regions: Regions, is_lasting: bool) -> int:
+        """Write cells of a whole tensor in the host's memory; how many bytes. Of a backend that `reads_host`.
+
+        Of a buffer that is lasting they are all cells, and nothing else is ever written there.
+        """
         ...
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
@@ -158,6 +161,10 @@ class DeviceMemory(Protocol):
 
     def note(self, do: Callable[[], object]) -> tuple[Callable[[], object], ...]:
         """Have something done here; the calls that do the same again. Of a device whose attribute `notes` is true."""
+        ...
+
+    def begin(self, work: object, ops: Mapping[str, Op]) -> None:
+        """Of such a device: take for known what earlier runs told of buffers, if the same operators did these steps."""
         ...
 
     def find_strips(self, buffer: Buffer, regions: Regions) -> Any:

@@ -84,6 +84,8 @@ class StepFacts(Struct, frozen=True):
     outputs : tuple of Output
     overtaken : mapping of int to int
         The buffers that give no bytes back, since others have their places, with these.
+    lasting : frozenset of int
+        Those that one copy from the host fills, all of them, and that nothing else is written to.
     """
 
     buffers: Mapping[int, Buffer]
@@ -93,6 +95,7 @@ class StepFacts(Struct, frozen=True):
     shards: Mapping[int, Shard]
     outputs: tuple[Output, ...]
     overtaken: Mapping[int, int] = {}
+    lasting: frozenset[int] = frozenset()
 
     def count_taken(self, step: Alloc | Free) -> int:
         """Bytes of the arena that a step takes for its buffer, or gives back."""
@@ -370,7 +373,10 @@ class Interpreter:
             source = self.work.buffers[step.src] if step.src != HOST else target
             self.memory.gather(source, target, step.piece, step.regions)
         elif step.src == HOST and self._is_carried(step):
-            nbytes, kind = self.memory.read_host(self.host[step.tensor], target, step.regions), "place"
+            kind, array = "place", self.host[step.tensor]
+            # Steps that are known by heart read the arena where the constant was another one as they were noted.
+            is_lasting = step.dst in self.work.lasting and not self.by_heart
+            nbytes = self.memory.read_host(array, target, step.regions, is_lasting)
             self.placed += nbytes
             if self.noting is not None:
                 self.noted_constants.add(step.tensor)

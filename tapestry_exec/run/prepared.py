@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,9 @@ from tapestry_plan.steps import (
     Send,
     ShardPlan,
     Spill,
+    Step,
     list_overtaken,
+    list_written,
     order_hoisted,
     spill,
     split_steps,
@@ -183,6 +186,7 @@ def _find(plan: ShardPlan) -> Findings:
         FrozenDict(shards),
         plan.outputs,
         FrozenDict(list_overtaken(plan.steps, buffers)),
+        find_lasting(plan.steps, buffers),
     )
     steps = tuple(split_steps(graph, plan.written))
     programs = _list_programs(steps, plan.mesh.size)
@@ -190,6 +194,20 @@ def _find(plan: ShardPlan) -> Findings:
     constants = [one for one in graph.stored.values() if one.kind == "constant" and one.data is not None]
     carried: Mapping[str, Array] = FrozenDict((one.name, one.data) for one in constants)
     return Findings(work, steps, programs, *sizes, tuple(_list_seconds(plan, buffers)), carried)
+
+
+def find_lasting(steps: Iterable[Step], buffers: Mapping[int, Buffer]) -> frozenset[int]:
+    """The buffers that one copy of a box from the host fills, all of them, and that nothing else is written to."""
+    writers, whole = Counter[int](), set[int]()
+    for step in steps:
+        writers.update(list_written(step))
+        if isinstance(step, Copy) and step.src == HOST and step.piece is None and len(step.regions) == 1:
+            (region,) = step.regions
+            if region.is_box and region.size == buffers[step.dst].box.size:
+                whole.add(step.dst)
+    hosts = {buffer.within.buffer for buffer in buffers.values() if buffer.within is not None}
+    alone = whole - hosts
+    return frozenset(n for n in alone if writers[n] == 1 and buffers[n].is_apart)
 
 
 def _list_programs(steps: Iterable[DeviceStep], devices: int) -> tuple[tuple[DeviceStep, ...], ...]:

@@ -14,12 +14,12 @@ views. What a caller gives is looked at in every run, and so is what other threa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import DeviceStep
+from tapestry_plan.steps import Alloc, DeviceStep, Free
 
 
 class Rehearsed(NamedTuple):
@@ -68,9 +68,12 @@ class Score(NamedTuple):
     """Each with its calls and its event; without where it is looked up again. Those that call nothing are left out."""
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[DeviceStep, Rehearsed | None]]) -> Score:
-        """Of steps with what is known of them."""
-        found = [(at, None, None) if part is None else (at, part.calls, part.event) for at, part in parts]
+    def of(cls, parts: Iterable[tuple[DeviceStep, Rehearsed | None]], settled: Collection[int]) -> Score:
+        """Of steps with what is known of them; the places of settled buffers are taken before the first one."""
+        found = list[tuple[DeviceStep, tuple[Callable[[], object], ...] | None, TraceEvent | None]]()
+        for at, part in parts:
+            is_settled = isinstance(at.step, Alloc | Free) and at.step.buffer in settled
+            found.append((at, None, None) if part is None else (at, () if is_settled else part.calls, part.event))
         return cls([one for one in found if one[1] != () or one[2] is not None])
 
 
@@ -115,9 +118,12 @@ class Rehearsal:
         """Whether it is of the same steps, which would be done in the same way."""
         if self.work is not work or self.steps is not steps or self.lending is not lending:
             return False
-        return self.ops is ops or (
-            len(self.ops) == len(ops) and all(ops.get(name) is op for name, op in self.ops.items())
-        )
+        return are_same_ops(self.ops, ops)
+
+
+def are_same_ops(ops: Mapping[str, Op], others: Mapping[str, Op]) -> bool:
+    """Whether operators are the same ones, by name."""
+    return ops is others or (len(ops) == len(others) and all(others.get(name) is op for name, op in ops.items()))
 
 
 def find_rehearsal(

@@ -233,6 +233,9 @@ class LocalSession:
         try:
             if timed:
                 self.engine.start_clocks()
+            for device in devices:
+                if getattr(device, "notes", False):
+                    device.begin(self.prepared.work, job.ops)
             result = interpret(job, devices, stop_over=stop_over, written=written)
         except BaseException:
             with suppress(Exception):  # what ended the run is what matters

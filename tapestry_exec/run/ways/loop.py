@@ -99,9 +99,12 @@ class Loop:
         for one in self.interpreters:
             one.timeline = timeline
         begin = self.interpreters[0].begin
+        score = self._find_score()
+        for one in self.interpreters:
+            one.memory.take_settled()
         now = perf_counter()
         try:
-            for at, calls, event in self._find_score().steps:
+            for at, calls, event in score.steps:
                 if calls is None:
                     ways[at.device](at)
                     now = perf_counter()
@@ -122,7 +125,9 @@ class Loop:
         assert first is not None, "it is known"
         if first.score is None:
             parts = [one.by_heart for one in self.interpreters]
-            first.score = Score.of((at, parts[at.device].get(at.number)) for at in self.job.every.steps)
+            settled = {number for one in self.interpreters for number in one.memory.list_settled()}
+            known = ((at, parts[at.device].get(at.number)) for at in self.job.every.steps)
+            first.score = Score.of(known, settled)
         return first.score
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from tapestry_exec import NumpyBackend, SerialBackend, StepFailed, deploy, evaluate, run
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.settled import Timed, list_noted
 from tapestry_exec.run.trace import Phase, TraceEvent, set_time
-from tapestry_plan import Graph, Mesh, ops, plan
+from tapestry_plan import Graph, Mesh, concat, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import HOST, Copy, DeviceStep, ShardPlan, split_steps
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
@@ -314,3 +315,78 @@ def test_a_backend_that_packs_what_it_places_gets_constants_too() -> None:
     for given in feeds:
         assert_same(run(p, given, backend=backend), run(p, given, backend=SerialBackend()))
     assert tensors["w"] == RUNS * sum(at.step.tensor == "w" for at in place_steps(p)) > 0
+
+
+def two_products() -> tuple[ShardPlan, np.ndarray]:
+    """A product whose weights are split by rows, then one of weights split by columns, on two devices."""
+    draw = np.random.default_rng(3)
+    g = Graph()
+    first, second = (draw.random((6, 6), np.float32) for _ in range(2))
+    made = ops.matmul(g.constant("rows", first), g.input("x", (6, 5)), name="one")
+    g.output(ops.matmul(made.T, g.constant("columns", second), name="two"), "y")
+    p = plan(g, Mesh(2), fix={"one": {"m": 2}, "two": {"n": 2}})
+    return p, draw.random((6, 5), np.float32)
+
+
+def list_there(backend: Any) -> dict[str, list[bool]]:
+    """By constant: whether each device reads it in the graph's own memory."""
+    found = dict[str, list[bool]]()
+    for devices in backend._closed:
+        for one in devices:
+            for known in one._there.values():
+                lies = np.shares_memory(known.cells, known.array) and not known.cells.flags.writeable
+                found.setdefault(known.buffer.tensor, []).append(lies)
+    return found
+
+
+@pytest.mark.parametrize("way", [SerialBackend, Threads], ids=["loop", "threads"])
+def test_constants_that_lie_side_by_side_are_read_where_they_lie(way: Any) -> None:
+    """Rows are; columns are copied, as BLAS may give what lies apart other bits than devices elsewhere have."""
+    (p, x), backend = two_products(), way()
+    for _ in range(RUNS):
+        found = run(p, {"x": x}, backend=backend)
+        np.testing.assert_allclose(found.outputs["y"], evaluate(p.graph, {"x": x})["y"], rtol=1e-6)
+        assert found.nbytes_placed == p.nbytes_placed and found.peak_nbytes == p.peak_nbytes
+        assert list_there(backend) == {"rows": [True, True]}
+    assert_same(found, run(p, {"x": x}, backend="processes"))
+
+
+@pytest.mark.parametrize("way", [SerialBackend, Threads], ids=["loop", "threads"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_with_constants_of_its_own_reads_these(way: Any, seed: int) -> None:
+    """Also behind and between runs that read the graph's where they lie."""
+    (p, x), backend, draw = two_products(), way(), random.Random(seed)
+    given = {name: p.graph.stored[name].data for name in ("rows", "columns")}
+    for turn in range(3 * RUNS):
+        others = {name: data + turn for name, data in given.items() if draw.random() < 0.3}
+        expected = np.matmul(np.matmul(others.get("rows", given["rows"]), x).T, others.get("columns", given["columns"]))
+        found = run(p, {"x": x}, backend=backend, constants=others or None)
+        np.testing.assert_allclose(found.outputs["y"], expected, rtol=1e-5)
+
+
+def test_a_constant_that_others_write_beside_is_copied() -> None:
+    """A part of a concatenation, and what has padding around it."""
+    g, w = Graph(), np.arange(12, dtype=np.float32).reshape(3, 4)
+    joined = concat([g.constant("w", w), g.input("x", (3, 4))], 0)
+    g.output(ops.exp(joined), "y")
+    p, backend, x = plan(g, Mesh(1)), SerialBackend(), np.ones((3, 4), np.float32)
+    for _ in range(RUNS):
+        found = run(p, {"x": x}, backend=backend).outputs["y"]
+        np.testing.assert_allclose(found, np.exp(np.concatenate([w, x])), rtol=1e-6)
+    hosts = {one.within.buffer for one in p.buffers if one.within is not None}
+    assert not PreparedPlan(p, "serial").work.lasting & hosts
+
+
+@pytest.mark.parametrize("progress", [None, lambda *_: None], ids=["plain", "watched"])
+def test_what_others_leave_out_is_poison_again_behind_runs_that_left_nothing_out(progress: Any) -> None:
+    def half(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0][..., :2] = inputs[0][..., :2]
+
+    g = Graph()
+    g.output(ops.exp(ops.relu(g.input("x", (4,)), name="r"), name="e"), "y")
+    p, backend, feed = plan(g, Mesh(1), fuse=False), SerialBackend(), {"x": np.ones(4, np.float32)}
+    mine = {"relu": replace(BUILTIN_OPS["relu"], block=half)}
+    for turn in range(2 * RUNS):
+        is_mine = turn >= RUNS and turn % 2 == 0
+        found = run(p, feed, backend=backend, ops=mine if is_mine else None, progress=progress).outputs["y"]
+        assert np.isnan(found[2:]).all() == is_mine and not np.isnan(found[:2]).any()
