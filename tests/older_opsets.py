@@ -15,7 +15,7 @@ from onnx import AttributeProto, defs, helper, numpy_helper
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.models import OLDEST_OPSET
 from tests.onnx_cases import NodeCase, floats, i64, one, two
-from tests.plan.onnx.test_attributes import bases, settings
+from tests.plan.onnx.test_attributes import bases, list_schemas, settings
 
 Array = NDArray[Any]
 OLDEST, NEWEST = 7, 22
@@ -276,7 +276,7 @@ def nodes_of(op: str) -> tuple[Written, ...]:
 @cache
 def schemas(op: str) -> dict[int, Any]:
     """An operator's schemas by the opset that brought them, from the one that `OLDEST` has to that of `NEWEST`."""
-    every = {s.since_version: s for s in defs.get_all_schemas_with_history() if s.domain == "" and s.name == op}
+    every = list_schemas()[op]
     first = max((version for version in every if version <= OLDEST), default=0)
     return {version: every[version] for version in sorted(every) if first <= version <= NEWEST}
 

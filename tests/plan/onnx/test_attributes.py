@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -255,9 +256,19 @@ def changed(model: Any, opset: int, **attrs: Any) -> Any:
     return copy
 
 
+@cache
+def list_schemas() -> dict[str, dict[int, Any]]:
+    """Of each operator of ONNX its schemas, by the opset that brought them: asking for all takes milliseconds."""
+    found: dict[str, dict[int, Any]] = defaultdict(dict)
+    for schema in defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found[schema.name][schema.since_version] = schema
+    return found
+
+
 def versions(op: str) -> list[int]:
     """An opset for each schema that a model may have, from the oldest that is not converted."""
-    since = {s.since_version for s in defs.get_all_schemas_with_history() if s.domain == "" and s.name == op}
+    since = list_schemas()[op]
     return sorted({max(v, OLDEST_OPSET) for v in since if v > OLDEST_OPSET or v == max(u for u in since if u <= v)})
 
 
