@@ -18,7 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import (
+    Attrs,
+    Backward,
+    LinearForm,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    once_for_shard,
+    project,
+)
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import need_rank, number_axes, touched
@@ -225,30 +236,80 @@ def _reach(along: _ResizedAxis) -> tuple[int, int]:
     return int((cells.min(axis=1) - runs).min()), int((cells.max(axis=1) - runs).max())
 
 
-def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (out,) = outputs
+class _Taps(NamedTuple):
+    """What the outputs of a block read along one axis."""
+
+    axis: int
+    along: _ResizedAxis
+    begin: int
+    end: int
+    start: int
+    """Of the input's block."""
+    used: list[int]
+    """Which columns of the cells have weights."""
+    is_plain: bool
+    """Whether each output is one cell."""
+    goes_outside: bool
+    listed: tuple[Any, Any, Any]
+    """What `list` gives, by NumPy."""
+
+    def list(self, xp: Any) -> tuple[list[Any], list[Any], Any]:
+        """Cells by tap, weights by tap, and which outputs lie outside."""
+        return self.listed if xp is np else self.make(xp)
+
+    def make(self, xp: Any) -> tuple[list[Any], list[Any], Any]:
+        """The same, computed where it is used: numbers of cells need not be brought there."""
+        o = xp.arange(self.begin, self.end)
+        cells, weights = self.along.list_taps(o, xp)
+        outside = self.along.find_outside(o) if self.goes_outside else None
+        return [cells[:, t] - self.start for t in self.used], [weights[:, t] for t in self.used], outside
+
+    def is_same(self, extent: int) -> bool:
+        """Whether an axis of an input's block is that of the output's."""
+        cells = self.listed[0][0]
+        n = self.end - self.begin
+        return self.is_plain and not self.goes_outside and extent == n and bool((cells == np.arange(n)).all())
+
+
+@once_for_shard
+def _list_taps(shard: Shard) -> list[_Taps]:
+    """Of the axes along which something changes."""
     extents, box = shard.signature.inputs[0].extents, shard.input_boxes[0]
     assert extents is not None and box is not None, "the signature of resize says where its tensor ends"
-    made = inputs[0]
+    made = list[_Taps]()
     for k, along in enumerate(_list_along(extents, shard.attrs)):
         begin, end = shard.range(f"i{k}")
-        known, found = along.list_taps(np.arange(begin, end))[1], along.find_outside(np.arange(begin, end))
+        o = np.arange(begin, end)
+        known, outside = along.list_taps(o)[1], along.find_outside(o)
         used = [t for t in range(known.shape[1]) if (known[:, t] != 0).any()] or [0]
-        o = xp.arange(begin, end)  # computed where they are used, the cells' numbers need not be brought there
-        cells, weights = along.list_taps(o, xp)
-        column = (-1, *(1,) * (out.ndim - k - 1))
-        taps = [xp.take(made, cells[:, t] - box.start[k], axis=k) for t in used]
-        shares = [weights[:, t].astype(out.dtype).reshape(column) for t in used]
-        if along.attrs["mode"] == "nearest" or (len(used) == 1 and (known[:, used[0]] == 1).all()):
+        is_plain = along.attrs["mode"] == "nearest" or (len(used) == 1 and bool((known[:, used[0]] == 1).all()))
+        goes_outside = outside is not None and bool(outside.any())
+        taps = _Taps(k, along, begin, end, box.start[k], used, is_plain, goes_outside, ((), (), None))
+        taps = taps._replace(listed=taps.make(np))
+        if not taps.is_same(box.shape[k]):
+            made.append(taps)
+    return made
+
+
+def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (out,) = outputs
+    made = inputs[0]
+    for each in _list_taps(shard):
+        cells, weights, outside = each.list(xp)
+        column = (-1, *(1,) * (out.ndim - each.axis - 1))
+        taps = [xp.take(made, one, axis=each.axis) for one in cells]
+        if each.is_plain:
             made = taps[0]
-        elif along.is_linear and len(used) == 2:
-            made = taps[0] + (taps[1] - taps[0]) * shares[1]
         else:
-            made = taps[0] * shares[0]
-            for tap, share in zip(taps[1:], shares[1:], strict=True):
-                made = made + tap * share
-        if found is not None and found.any():
-            made = xp.where(along.find_outside(o).reshape(column), out.dtype.type(shard.attrs.get("outside", 0)), made)
+            shares = [one.astype(out.dtype).reshape(column) for one in weights]
+            if each.along.is_linear and len(taps) == 2:
+                made = taps[0] + (taps[1] - taps[0]) * shares[1]
+            else:
+                made = taps[0] * shares[0]
+                for tap, share in zip(taps[1:], shares[1:], strict=True):
+                    made = made + tap * share
+        if outside is not None:
+            made = xp.where(outside.reshape(column), out.dtype.type(shard.attrs.get("outside", 0)), made)
     out[...] = made
 
 
