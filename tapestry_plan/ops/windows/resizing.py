@@ -251,9 +251,9 @@ class _Taps(NamedTuple):
     """Whether each output is one cell."""
     goes_outside: bool
     listed: tuple[Any, Any, Any]
-    """What `list` gives, by NumPy."""
+    """What `find` gives, by NumPy."""
 
-    def list(self, xp: Any) -> tuple[list[Any], list[Any], Any]:
+    def find(self, xp: Any) -> tuple[list[Any], list[Any], Any]:
         """Cells by tap, weights by tap, and which outputs lie outside."""
         return self.listed if xp is np else self.make(xp)
 
@@ -295,7 +295,7 @@ def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
     (out,) = outputs
     made = inputs[0]
     for each in _list_taps(shard):
-        cells, weights, outside = each.list(xp)
+        cells, weights, outside = each.find(xp)
         column = (-1, *(1,) * (out.ndim - each.axis - 1))
         taps = [xp.take(made, one, axis=each.axis) for one in cells]
         if each.is_plain:
