@@ -160,6 +160,7 @@ def test_a_worker_that_is_stopped(goes_on: bool, rounds: int, client: Any, tmp_p
             found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(("stopping",), str(tmp_path / str(k)))))
         finally:
             go_on()
+        assert (tmp_path / str(k) / "0").exists(), "one has stopped itself"
         assert_same(found, run(p, inputs, backend="serial"))
         assert ["was silent for 2 s" in fault.error for fault in found.faults] == [True] * (not goes_on)
 
