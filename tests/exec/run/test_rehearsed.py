@@ -22,6 +22,7 @@ from tapestry_exec.run.trace import Phase, TraceEvent, set_time
 from tapestry_plan import Graph, Mesh, concat, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import HOST, Copy, DeviceStep, ShardPlan, split_steps
+from tests.exec.run import test_every_kind_of_plan
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
 from tests.ways_of_running import Threads, assert_same
@@ -55,22 +56,41 @@ def test_deployed_runs_have_the_bits_and_counts_of_runs_of_their_own(way: Any) -
                 assert_same(placed.run(given), alone.run(given))
 
 
+class Held(Graph):
+    """A graph whose inputs behind the first one are constants."""
+
+    def input(self, name: str, shape: Any, dtype: str = "float32") -> Any:
+        if name == "x":
+            return super().input(name, shape, dtype)
+        return self.constant(name, np.random.default_rng(len(self.stored)).standard_normal(shape).astype(dtype))
+
+
 @pytest.mark.heavy(4)
 @pytest.mark.parametrize("threads", [False, True], ids=["loop", "threads"])
+@pytest.mark.parametrize("kind", [Graph, Held], ids=["inputs", "constants"])
 @pytest.mark.parametrize("seed", range(8))
-def test_every_kind_of_plan_runs_by_heart_as_before(seed: int, threads: bool) -> None:
+def test_every_kind_of_plan_runs_by_heart_as_before(
+    seed: int, kind: Any, threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where some runs have constants of their own."""
     rng = random.Random(seed)
+    monkeypatch.setattr(test_every_kind_of_plan, "Graph", kind)
     p = make_plan(make_graph(rng), rng)[0]
     backend = Threads() if threads else SerialBackend()
-    for turn in range(RUNS):
+    known = {one.name: one.data for one in p.graph.stored.values() if one.kind == "constant" and one.shape}
+    for turn in range(2 * RUNS if known else RUNS):
         feeds = of_floats(p.graph, 100 * turn + seed)
+        own = {name: data * turn for name, data in known.items() if rng.random() < 0.2} or None
         for devices in backend._closed:
             for device in devices:
                 device.memory[:] = 0xFF  # of floats a NaN
-        found, wanted = run(p, feeds, backend=backend), run(p, feeds, backend=SerialBackend())
+        found = run(p, feeds, backend=backend, constants=own)
+        wanted = run(p, feeds, backend=SerialBackend(), constants=own)
         assert_same(found, wanted)
         assert found.nbytes_copied == wanted.nbytes_copied == p.nbytes_copied
         assert all(0 <= event.start <= event.start + event.seconds for event in found.timeline)
+    if known:  # in other processes constants lie in arenas
+        assert_same(found, run(p, feeds, backend="processes", constants=own))
     assert count_known(backend) > 0
 
 
