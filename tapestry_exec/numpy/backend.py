@@ -305,15 +305,24 @@ class NumpyDevice:
             ):
                 known.clear()
             self._past = None
+        elif not self.notes:  # nobody tells it what begins
+            self._forget_constants()
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
 
     def begin(self, work: object, ops: Mapping[str, Op]) -> None:
         """Take for known what the run before told of buffers, if the same operators did the same steps in it."""
-        if self._past is not None and self._past[0] is work and are_same_ops(self._past[1], ops):
+        if self._past is None or self._past[0] is not work:
+            self._forget_constants()
+        elif are_same_ops(self._past[1], ops):
             self._tried |= self._past[2]
         self._now = work, ops
+
+    def _forget_constants(self) -> None:
+        """Hold no array of a graph, so that it can go with its plan."""
+        for known in (self._there, self._launches, self._pairs):
+            known.clear()
 
     def forget_others(self) -> None:
         """Forget where cells lie in arenas of other devices, so that those that are gone can be given back."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tapestry_exec import NumpyBackend, SerialBackend, StepFailed, deploy, evaluate, run
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.onnxruntime.backend import OnnxruntimeBackend
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.settled import Timed, list_noted
 from tapestry_exec.run.trace import Phase, TraceEvent, set_time
@@ -410,3 +411,20 @@ def test_what_others_leave_out_is_poison_again_behind_runs_that_left_nothing_out
         is_mine = turn >= RUNS and turn % 2 == 0
         found = run(p, feed, backend=backend, ops=mine if is_mine else None, progress=progress).outputs["y"]
         assert np.isnan(found[2:]).all() == is_mine and not np.isnan(found[:2]).any()
+
+
+@pytest.mark.parametrize("way", [SerialBackend, Threads, OnnxruntimeBackend], ids=["loop", "threads", "sessions"])
+def test_constants_go_with_their_plan_though_the_backend_stays(way: Any) -> None:
+    backend, gone = way(), list[Any]()
+    for _ in range(2):
+        p, x = two_products()
+        for _ in range(RUNS):
+            run(p, {"x": x}, backend=backend)
+        gone.append(ref(p.graph.stored["rows"].data))
+    g = Graph()
+    g.output(ops.relu(g.input("x", (4,))), "y")
+    p = plan(g, Mesh(2))  # in arenas that are large enough
+    for _ in range(RUNS):
+        run(p, {"x": np.ones(4, np.float32)}, backend=backend)
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
