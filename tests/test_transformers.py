@@ -67,6 +67,7 @@ def test_transformers_run_sharded(name: str, devices: int) -> None:
     assert devices == 1 or len(split) > 0.5 * len(made.stages)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("devices", [1, 2])
 def test_gpt2_trains(devices: int) -> None:
     """Gradients for an attention weight and the embedding, which is gathered and used again for the logits."""

@@ -38,6 +38,7 @@ def test_each_help_has_examples_whole_in_a_line(name: str) -> None:
     assert "--debug" in shown and ("--json" in shown or not name)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("line", [line for _, line in EXAMPLES if "calibrate" not in line and "demo" not in line])
 def test_each_example_runs(line: str, folder: Path) -> None:
     """As a shell would run it, `> FILE` too, beside a model, its plan and an input."""

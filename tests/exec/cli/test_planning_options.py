@@ -96,6 +96,7 @@ ASKED: list[tuple[list[str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("given", "asked"), ASKED, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
 def test_what_is_asked_for_is_what_the_plan_is_asked_for(file: Path, given: list[str], asked: dict[str, Any]) -> None:
     result = call("plan", file, "--mesh", "2x2", "--json", "-q", *given)

@@ -138,6 +138,7 @@ MORE = [
 ]
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", [*CASES, *MORE], ids=str)
 def test_blocks_give_numpys_bits(case: Case) -> None:
     op = BUILTIN_OPS[case.op]
@@ -176,6 +177,7 @@ def test_every_operator_is_run() -> None:
     assert {case.op for case in CASES} | set(STATES) == set(BUILTIN_OPS)
 
 
+@pytest.mark.heavy(2)
 def test_exactly_the_operators_that_cannot_run_are_declared_so() -> None:
     """Whoever declares a block that CuPy cannot run finds its name here, and says so with `host_only`."""
 

@@ -678,6 +678,7 @@ def margins(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[list[int]
     return [n + a + b for n, a, b in zip(shape, low, high, strict=True)], place
 
 
+@pytest.mark.heavy(2)
 @given(convolving(), st.booleans(), st.booleans(), st.integers(0, 20))
 @settings(max_examples=100)
 def test_convolutions(module: shim.Module | OnGpu, work: Convolving, has_bias: bool, exact: bool, seed: int) -> None:

@@ -124,6 +124,7 @@ def draw_network(rng: random.Random) -> Graph:
     return g
 
 
+@pytest.mark.heavy(2)
 def test_sessions_put_together_what_copies_would(found: list[segments.Stretch]) -> None:
     """Numbers, counts and events are those of one loop on NumPy."""
     for seed in (2, 41, 53, 61, 64, 70, 93, 98, 130, 156):

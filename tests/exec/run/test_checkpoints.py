@@ -148,6 +148,7 @@ def test_what_zarr_reads_are_the_values(way: Any, is_large: bool, tmp_path: Path
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("way", WAYS, ids=["loop", "threads"])
 @pytest.mark.parametrize("nbytes", [1, 16, 64, 256, 512, 1024])
 def test_small_and_large_buffers_beside_each_other(

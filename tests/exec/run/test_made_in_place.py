@@ -138,6 +138,7 @@ def test_a_guest_of_a_view_is_sent_and_copied_from_there() -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[name], rtol=1e-5)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("name", "most"), [("bert", 16_384), ("gpt2", 8_192)])
 def test_networks_copy_little(name: str, most: int) -> None:
     g = load_onnx(f"tests/models/{name}.onnx")

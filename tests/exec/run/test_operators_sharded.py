@@ -29,6 +29,7 @@ def graph_of(case: Case, op: Op | None = None) -> tuple[Graph, dict[str, Any]]:
     return g, arrays
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.op)
 def test_each_axis_is_cut_over_the_devices(backend: str | CupyBackend, case: Case) -> None:
     g, arrays = graph_of(case)

@@ -122,6 +122,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, int]:
     return g, draw(st.integers(1, 3))
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("way", ["loop", "threads", "simulated GPUs"])
 @settings(max_examples=max(12, settings.default.max_examples // 4))
 @given(graphs(), st.booleans())
@@ -149,6 +150,7 @@ def test_any_program_has_the_bits_of_blocks_apart(way: str, drawn: tuple[Graph, 
     assert [timeline[d] for d in range(devices)] >= left
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("way", ["loop", "threads", "processes", "simulated GPUs"])
 def test_what_others_read_is_sent_before(way: str) -> None:
     """Each device sends rows of what it overwrites then; one that lends them packs what was not taken yet."""
@@ -214,6 +216,7 @@ def test_what_is_carried_is_overwritten_by_nobody(way: str, turned: bool) -> Non
             np.testing.assert_allclose(found, u, rtol=1e-5)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("momentum", [False, True])
 def test_training_goes_on_from_a_checkpoint_behind_the_new_weight(momentum: bool, tmp_path: Path) -> None:
     g, carry = descent(momentum=momentum)

@@ -84,6 +84,7 @@ def test_random_reductions_have_the_bits_of_one_device(
     assert bits_on(g, feeds, devices) == bits_on(g, feeds, 1)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("model", "devices"), [("gpt2", (1, 3, 5)), ("resnet", (1, 2))])
 def test_networks_have_the_same_bits_on_any_number_of_devices(model: str, devices: tuple[int, ...]) -> None:
     g = load_onnx(MODELS / f"{model}.onnx")

@@ -72,6 +72,7 @@ def test_a_product_takes_a_turned_operand_as_it_is() -> None:
     np.testing.assert_allclose(r.outputs["y"], feeds["x"] @ feeds["w"].T, rtol=1e-5)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("name", "most"), [("gpt2", 45_000), ("bert", 50_000)])
 def test_networks_copy_few_bytes_within_devices(name: str, most: int) -> None:
     """Before, blocks of views were all written anew: 446,464 bytes of GPT-2 on 4 devices, 83,456 of BERT."""

@@ -241,6 +241,7 @@ def agrees(graph: Graph, devices: int) -> None:
     assert set(found.outputs) == set(graph.outputs)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", ["resnet", "gpt2"])
 def test_networks_run_under_the_checker(name: str) -> None:
     agrees(load_onnx(MODELS / f"{name}.onnx"), 3)

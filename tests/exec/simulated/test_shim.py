@@ -317,6 +317,7 @@ def test_no_kernel_touches_what_lies_beside_its_arrays() -> None:
 # ------------------------------------------------------------------------------------------------- wrong input
 
 
+@pytest.mark.heavy(2)
 def test_an_error_names_its_line() -> None:
     source = '\n\nextern "C" __global__ void f(int* x) {\n  *x = undeclared;\n}\n'
     with pytest.raises(CompileError, match=r"kernels.cu by g\+\+, line 4: .*undeclared.* was not declared") as caught:

@@ -182,6 +182,7 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], tuple[Array, ...]]] = {
 }
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", OPERATORS)
 def test_operators(case: str) -> None:
     make, arrays = OPERATORS[case]

@@ -107,6 +107,7 @@ def ran(made: ShardPlan, x: Array) -> Array:
     return result.outputs["out"]
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("axes", [0, 1, 2, None])
 @pytest.mark.parametrize("keepdims", [False, True])

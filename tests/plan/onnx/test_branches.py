@@ -257,6 +257,7 @@ def chain(count: int, depends: bool) -> Any:
     return with_condition(True, [*nodes, make("Identity", [before], ["y"])])
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("depends", [False, True])
 def test_many_ifs_take_as_long_as_many_nodes(depends: bool) -> None:
     """Twenty seconds for 1,500 when each looked at all nodes."""

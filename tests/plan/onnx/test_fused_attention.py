@@ -162,6 +162,7 @@ def test_keys_of_padding_are_masked(kind: str, past: int, causal: int) -> None:
     same_on_devices(NodeCase("MultiHeadAttention", feeds, {}, attrs, outputs, reads=reads, domain=MICROSOFT))
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("op", ["Attention", "QAttention"])
 @pytest.mark.parametrize("kind", ["none", "ends", "both", "keys", "queries", "idle"])
 @pytest.mark.parametrize(("past", "causal"), [(0, 0), (2, 1)])

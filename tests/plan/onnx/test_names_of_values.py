@@ -40,6 +40,7 @@ def cut_channels(graph: Graph) -> dict[str, dict[str, int]]:
     return {name: {"c" if "c" in mine else mine[1]: 2} for name, mine in axes.items() if len(mine) > 1}
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_names_of_a_file_are_those_of_its_graph_and_plan_and_export(name: str) -> None:
     model = read(name)

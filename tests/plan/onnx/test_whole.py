@@ -606,6 +606,7 @@ def classifier(way: str) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12 if way == "strings" else 21)])
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("way", ["stored", "constant", "strings"])
 def test_nodes_that_read_or_make_strings_run_whole(way: str) -> None:
     """What stands before and behind them is planned; an older opset is converted as ever."""

@@ -21,6 +21,7 @@ def cuts(case: Case) -> list[dict[str, int]]:
     return [{}, *({axis.name: min(3, axis.size)} for axis in axes if axis.size > 1)]
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", LOCAL, ids=str)
 def test_an_operator_on_blocks_alone_gives_the_shard(case: Case) -> None:
     op, arrays = BUILTIN_OPS[case.op], case.arrays(6)

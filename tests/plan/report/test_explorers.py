@@ -63,6 +63,7 @@ def controls(widget: Any) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in widget.controls}
 
 
+@pytest.mark.heavy(2)
 def test_sliders_plan_anew() -> None:
     g = chain()
     explorer = PlanExplorer(g, Mesh((2, 2), link=Link(1e-6, 1e9)), fuse=False)

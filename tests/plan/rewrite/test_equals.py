@@ -57,6 +57,7 @@ def test_what_is_done_twice_is_done_once_and_gives_the_same_bits(made: Twins) ->
         assert after[label].tobytes() == array.tobytes()
 
 
+@pytest.mark.heavy(2)
 @settings(max_examples=max(20, settings.default.max_examples // 4))
 @given(recipes_with_twins(), st.sampled_from(["free", "single"]), st.sampled_from([Mesh((2,)), SLOW_LINK]))
 def test_a_plan_with_equal_ones_unified_costs_no_more(made: Twins, placement: str, mesh: Mesh) -> None:
@@ -159,6 +160,7 @@ def test_a_weight_that_an_output_is_tied_to_stays_apart() -> None:
     assert plan(g, Mesh((2,)), tie={"new_w": "w"}).unified == {}
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("most", [64, 0], ids=["planned again", "looked at near the plan"])
 def test_what_is_cheaper_done_twice_is_done_twice(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of exp(x) are wanted whole, and columns: one of them would have to be moved."""

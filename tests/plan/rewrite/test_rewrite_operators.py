@@ -78,6 +78,7 @@ def test_every_listed_operator_has_an_expansion_that_applies(op: str) -> None:
         assert any(find(g, expand, into=expansion.__name__) == ["op"] for g in graphs), expansion.__name__
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", [case for case in CASES if case.op == "attention"], ids=str)
 def test_attention_is_expanded_and_taken_by_key_blocks(case: Case) -> None:
     """With masks, causal, and with shared heads of keys."""

@@ -290,6 +290,7 @@ def test_scalars_are_merged_in_stages(op: str, devices: Any, parts: int, fans: t
     assert np.allclose(found.outputs["y"], wanted, rtol=1e-6) and found.nbytes_moved == p.nbytes_moved
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", ["one link", "runs", "two links", "unlike"])
 def test_scalars_in_stages_cost_what_their_steps_do(case: str) -> None:
     mesh = {

@@ -74,6 +74,7 @@ def draw_graph(rng: random.Random) -> Graph:
     return g
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_optimal_plan_places_fewer_bytes(seed: int) -> None:
     """Against every choice of layouts: those of the least time and bytes are laid out, and their cells counted."""

@@ -518,6 +518,7 @@ def test_a_roll_by_half_is_planned_where_parts_go_around_the_end(n: int, devices
     assert p.nbytes_moved == 0 and 0 <= p.gap < 0.2
 
 
+@pytest.mark.heavy(2)
 def test_a_bound_holds_where_the_time_was_over_at_once(pytestconfig: pytest.Config) -> None:
     """Layouts that neighbors were not asked for may be better than those that were compared."""
     for seed in range(300 if pytestconfig.getoption("--all") else 12):

@@ -45,6 +45,7 @@ def check(p) -> bool:  # type: ignore[no-untyped-def]
     return len(set(first)) < len(first)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("mesh", [Mesh(4), Mesh((2, 3)), Mesh((2, 2, 2))])
 def test_peaks_of_windows_are_those_of_all_steps(mesh: Mesh) -> None:
     rng = random.Random(mesh.size)

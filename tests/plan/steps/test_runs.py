@@ -89,6 +89,7 @@ def test_boxes_in_boxes(sides: list[tuple[int, int, int]]) -> None:
     assert count_box_runs(np.concatenate([before, before]), around) == 0
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_plans_cost_what_their_steps_do(seed: int) -> None:
     rng = random.Random(seed)

@@ -233,6 +233,7 @@ def test_a_plan_of_another_size_may_be_better_than_one_that_was_planned_for_it()
     assert (one.seconds < alone.seconds) == (alone.gap > 0) and found.bounds[1] == alone.bound
 
 
+@pytest.mark.heavy(2)
 def test_what_was_asked_for_is_asked_again() -> None:
     fix = {"y": {"n": 2}}
     options = {"fix": fix, "forbid": {"scores": {"b0": 2}}, "space": "mesh", "placement": "single", **APART}

@@ -144,6 +144,7 @@ def is_same(one: Any, two: Any) -> bool:
     return (plain(one.shape), plain(one.stride)) == (plain(two.shape), plain(two.stride))
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_are_those_of_cutlass_where_these_are_right(question: str) -> None:
     """Where CUTLASS's module asserts, or answers past its preconditions, ours is right or a ValueError."""
