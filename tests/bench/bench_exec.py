@@ -671,11 +671,12 @@ def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
     _, graph = open_model(name)
     inputs, rates = random_inputs(graph, 0), calibrate()
     plans = [plan(graph, replace(rates, shape=(n,))) for n in (1, devices)]
-    products = [list_products(p, inputs) for p in plans]
+    products, apart = [list_products(p, inputs) for p in plans], SerialBackend()
     with deploy(plans[1], backend="serial") as many:
         calls: dict[str, Callable[[], object]] = {
             "unsharded": lambda: evaluate(graph, inputs),
             "sharded": lambda: many.run(inputs),
+            "in all": lambda: run(plans[1], inputs, backend=apart),
             "products": partial(multiply, products[0]),
             "sharded products": partial(multiply, products[1]),
         }
@@ -717,24 +718,25 @@ def processor_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
     lines = [
         f"## Processor time on {devices} devices",
         "",
-        "Medians in milliseconds of processor time behind placing, in turns, BLAS on one thread; all devices in one "
-        "loop, of plans for the rates that `tapestry calibrate` measures first. Products are a run's calls of "
+        "Medians in milliseconds of processor time, in turns, BLAS on one thread; all devices in one loop, of plans "
+        "for the rates that `tapestry calibrate` measures first. Sharded is behind placing, in all is a run that "
+        "places. Products are a run's calls of "
         "`np.matmul`, alone, on the same arrays: what BLAS takes longer for small matrices. Copies are packed, moved "
         "and unpacked between devices, or within one; places are taken and given back (`alloc`, `free`). What is left "
         "are further NumPy calls, and Python around them.",
         "",
-        "| network | unsharded | sharded | sharded / unsharded | products | sharded products | more for products | "
-        "copies and merges | places | more for the rest |",
-        "|" + "---|" * 10,
+        "| network | unsharded | sharded | in all | sharded / unsharded | in all / unsharded | products | "
+        "sharded products | more for products | copies and merges | places | more for the rest |",
+        "|" + "---|" * 12,
     ]
     for row in rows:
         more = row["sharded products"] - row["products"]
         copies = sum(row[f"in {kind}"] for kind in ("place", "pack", "move", "unpack", "copy", "reduce"))
         places = row["in alloc"] + row["in free"]
         rest = row["sharded"] - row["unsharded"] - more - copies - places
-        first = row["unsharded"], row["sharded"]
+        first = row["unsharded"], row["sharded"], row["in all"]
         times = [f"{seconds * 1e3:.1f}" for seconds in first]
-        times.append(f"{row['sharded'] / row['unsharded']:.2f}")
+        times += [f"{seconds / row['unsharded']:.2f}" for seconds in first[1:]]
         parts = row["products"], row["sharded products"], more, copies, places, rest
         times += [f"{seconds * 1e3:.1f}" for seconds in parts]
         lines.append(f"| {row['name']} | " + " | ".join(times) + " |")
