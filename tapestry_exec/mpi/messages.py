@@ -28,7 +28,7 @@ from tapestry_exec.mpi.tuning import (
     MAX_NAPS,
     MAX_PIECES,
     NAP_SECONDS,
-    SLEPT_SECONDS,
+    SPIN_SECONDS,
     WANTED_SECONDS,
     YIELD_SECONDS,
 )
@@ -37,6 +37,9 @@ from tapestry_exec.run import Parcel, tuning
 SIZE = struct.Struct("q")
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
+
+_ABANDONED: list[Any] = []
+"""What MPI may still write to or read, of ranks that gave up waiting for others."""
 
 
 class OtherFailed(Exception):
@@ -90,8 +93,8 @@ class Mail:
         """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Callable[[], bool]]] = []
         """The memory of messages on their way, and whether they are gone."""
-        self.large: list[Callable[[], bool]] = []
-        """The same of those that need this rank to go on."""
+        self.lost = ""
+        """Why this rank is out of step: what others send, or have sent, may be of a run that it is not in."""
         self.posted: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
         """By rank: how many messages of a run went there, and came from there, but for what all tell each other."""
@@ -149,7 +152,13 @@ class Mail:
         """What starts requests that are used again, and whether they are done."""
         if len(requests) == 1:
             return requests[0].Start, requests[0].Test
-        return partial(self.mpi.Prequest.Startall, requests), partial(self.mpi.Request.Testall, requests)
+        starts = [request.Start for request in requests]
+
+        def start() -> None:
+            for one in starts:  # as `Startall` may take them in any order, and pieces are told apart by theirs alone
+                one()
+
+        return start, partial(self.mpi.Request.Testall, requests)
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
@@ -209,8 +218,7 @@ class Mail:
         what = "all ranks to begin a run"
         if self.bell.sees_all:
             self._wait(self.bell.come(), False, what)
-        elif self.bell.is_everywhere:
-            self._share(b"")  # a barrier rings nobody
+            self.bell.leave_shared_core()
         else:
             self._wait(self.comm.Ibarrier().Test, False, what, is_brief=True)
 
@@ -255,14 +263,24 @@ class Mail:
         self._wait(is_here, True, what, is_brief=True)
 
     def close(self) -> None:
-        """Wait until what was sent is on its way, and give the communicators back."""
-        self.finish()
-        bound = [one.requests for one in self.outgoing.values()] + [one.requests for one in self.incoming.values()]
-        for request in chain.from_iterable(bound):
-            request.Free()
-        self.calls.close()
-        self.bell.close()
-        self.comm.Free()
+        """Wait until what was sent is on its way, and give the communicators back.
+
+        Not where ranks are out of step: MPI may still read this memory, and would give a communicator's number to the
+        next one, to which messages that nobody took would come.
+        """
+        try:
+            if not self.lost:
+                self.finish()
+        finally:
+            self.bell.close()
+            if self.lost:
+                _ABANDONED.append(self)
+            else:
+                bound: list[ParcelIn | ParcelOut] = [*self.outgoing.values(), *self.incoming.values()]
+                for request in chain.from_iterable(one.requests for one in bound):
+                    request.Free()
+                self.calls.close()
+                self.comm.Free()
 
     def drain(self) -> None:
         """Take and forget all messages of a run that failed: as many as each rank says that it sent here.
@@ -286,10 +304,7 @@ class Mail:
         if tag < FIRST and pieces[-1].stop - pieces[-1].start == AT_ONCE_NBYTES:
             pieces.append(slice(len(room), len(room)))
         for at in pieces:
-            is_gone = self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test
-            self.sent.append((room, is_gone))
-            if at.stop - at.start > AT_ONCE_NBYTES:
-                self.large.append(is_gone)
+            self.sent.append((room, self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test))
         self.bell.ring(peer, len(pieces), is_alarm=tag == FAILED)
         if len(self.sent) > 64:
             self._forget_sent()
@@ -318,10 +333,17 @@ class Mail:
     def _wait(
         self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None, is_brief: bool = False
     ) -> None:
-        """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
-        self.large = [is_gone for is_gone in self.large if not is_gone()]
-        self.pace.wait_for(is_here if peer is None else peer, is_brief or bool(self.large))
-        wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
+        """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails.
+
+        Ranks agree about the end of those waits alone: who gives up another one is out of step.
+        """
+        self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
+        try:
+            wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
+        except BaseException as error:
+            if not ends_early:
+                self.lost = self.lost or str(error) or type(error).__name__
+            raise
 
     def look(self) -> None:
         """Raise OtherFailed when another rank has told that it failed."""
@@ -333,9 +355,10 @@ class Pace:
     """How the time between two looks passes: MPI has no wait that the system ends.
 
     Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
-    naps, or 50 where its sender ends them by a bell. Where a core is wanted by others, as by the rank that is waited
-    for, such looks keep it from them; that shows when a core that is offered comes back late. Then this rank sleeps
-    between looks, and each time that this shows again for four times as many.
+    naps, or 50 where its sender ends them by a bell. So a rank with a bell looks for a while where ranks are no more
+    than cores, and then sleeps until it is rung; where they are more it sleeps at once. Without a bell it looks until
+    it sees that its core is wanted by others, as by the rank that is waited for, when a core that is offered comes back
+    late. Then it sleeps between looks, and each time that this shows again for four times as many.
 
     Parameters
     ----------
@@ -348,12 +371,12 @@ class Pace:
         self.looks = 0
         """How many follow one behind the other, as a bell was rung."""
         self.is_brief = False
-        """Whether a large message is on its way, for which MPI wants to be asked often, or what nobody rings for."""
+        """Whether MPI wants to be asked often, for a message that needs both its ends, or nobody rings for this."""
         self.peer: int | None = None
         """Whose message is waited for."""
         self.known = 0
         """How many of its messages that are not taken are not that one."""
-        self.is_due: Callable[[], Any] | None = None
+        self.is_due: Callable[[], Any] = bool
         """Whether it is worth while to look."""
 
     def wait_for(self, what: int | Callable[[], Any], is_brief: bool) -> None:
@@ -367,36 +390,37 @@ class Pace:
     def _has_more(self) -> bool:
         """Whether the rank has sent more than what was looked at."""
         assert self.bell is not None and self.peer is not None, "a message is waited for"
-        return (self.bell.count_untaken(self.peer) or 0) > self.known
+        return self.bell.count_untaken(self.peer) > self.known
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
+        bell = self.bell
         if self.looks:
             self.looks -= 1
-            return
-        if self.naps or waited > YIELD_SECONDS:
-            self.naps = max(self.naps - self._nap(), 0)
-            return
-        begin = perf_counter()
-        os.sched_yield()
-        if perf_counter() - begin > WANTED_SECONDS:
-            self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
-        else:
-            self.more = max(self.more - 1, FIRST_NAPS)
-
-    def _nap(self) -> int:
-        """Sleep; for how many naps that counts."""
-        bell = self.bell
-        if self.is_brief or bell is None or not bell.others or (self.peer is not None and self.peer not in bell.others):
+        elif bell is not None and bell.pages:
+            if bell.is_crowded or waited > SPIN_SECONDS:
+                self._sleep(bell)
+            else:
+                os.sched_yield()
+        elif self.naps or waited > YIELD_SECONDS:
+            self.naps = max(self.naps - 1, 0)
             sleep(NAP_SECONDS)
-            return 1
-        begin, peer = perf_counter(), self.peer
-        tells = peer is None or peer in bell.pages
-        if bell.wait(BELL_SECONDS, self.is_due if tells else None):
+        else:
+            begin = perf_counter()
+            os.sched_yield()
+            if perf_counter() - begin > WANTED_SECONDS:
+                self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
+            else:
+                self.more = max(self.more - 1, FIRST_NAPS)
+
+    def _sleep(self, bell: Bell) -> None:
+        """Sleep until the bell is rung, where somebody rings for what is waited for; else for a moment."""
+        if self.is_brief or (self.peer is not None and self.peer not in bell.pages):
+            sleep(NAP_SECONDS)
+        elif bell.wait(BELL_SECONDS, self.is_due):
             self.looks = LOOKS_AFTER_RING
-            if peer is not None:
-                self.known = bell.count_untaken(peer) or 0
-        return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
+            if self.peer is not None:
+                self.known = bell.count_untaken(self.peer)
 
 
 def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:
@@ -416,7 +440,11 @@ def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who:
 def duplicate(comm: Any) -> Any:
     """A communicator of the same ranks, which all take part in making."""
     made, request = comm.Idup()
-    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
+    try:
+        wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
+    except BaseException:
+        _ABANDONED.append((made, request))  # MPI writes there when the others come
+        raise
     return made
 
 
