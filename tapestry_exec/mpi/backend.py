@@ -253,7 +253,7 @@ class MpiSession:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
         bell = self.mail.bell
-        bell.sees_all = all(self.mail.exchange(len(bell.pages) == len(ranks) - 1))
+        bell.sees_all = all(self.mail.exchange(bool(bell.mine.place) and len(bell.pages) == len(ranks) - 1))
         if self.gpu is None:
             self.member = Member(self.part, load_backend("numpy"), self.mail, near=())
         else:
@@ -386,7 +386,11 @@ class MpiSession:
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
-        told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+        try:
+            told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+        except BaseException as ended:  # of later runs it would lack what others do not tell again
+            self.mail.lose(ended)
+            raise
         began, errors_told, counts = zip(*told, strict=True)
         error = max(began) - min(began) if self.mail.is_one_clock else max(errors_told)
         cells = join_cells(

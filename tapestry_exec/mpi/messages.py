@@ -7,10 +7,10 @@ import pickle
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from time import monotonic, perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ SIZE = struct.Struct("q")
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _ABANDONED: list[Any] = []
 """What MPI may still write to or read, of ranks that gave up waiting for others."""
 
@@ -64,6 +66,20 @@ class ParcelOut(NamedTuple):
     requests: list[Any]
     start: Callable[[], None]
     is_gone: Callable[[], bool]
+
+
+def in_step(do: Callable[Concatenate[Mail, P], T]) -> Callable[Concatenate[Mail, P], T]:
+    """What all ranks do together: one that leaves it before its end is out of step."""
+
+    @wraps(do)
+    def do_all(mail: Mail, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return do(mail, *args, **kwargs)
+        except BaseException as error:  # also Ctrl-C
+            mail.lose(error)
+            raise
+
+    return do_all
 
 
 class Mail:
@@ -106,6 +122,10 @@ class Mail:
         self.outgoing: dict[tuple[int, int], ParcelOut] = {}
         """The same of small parcels that are known by heart, each of which has memory of its own."""
 
+    def lose(self, error: BaseException) -> None:
+        """Be out of step from now on."""
+        self.lost = self.lost or str(error) or type(error).__name__
+
     @property
     def receives_anew(self) -> bool:
         """Whether parcels come to other memory in each run, as those of collectives do."""
@@ -141,10 +161,10 @@ class Mail:
             for call in calls:
                 call()
             put(head, 0, begin - self.begin, perf_counter() - begin)
-            start()
+            sent.append((room, is_gone))  # before it begins: who is interrupted here has told of no less than it sent
             posted[peer] += count
+            start()
             ring(peer, count)
-            sent.append((room, is_gone))
 
         return post
 
@@ -192,14 +212,16 @@ class Mail:
             self._wait(one.is_here, True, f"what device {peer} sends under tag {tag}", peer, is_large)
         except BaseException:
             for request in one.requests:
-                status = self.mpi.Status()
-                request.Cancel()
-                request.Wait(status)
-                came = not status.Is_cancelled()  # meanwhile
+                status, came = self.mpi.Status(), request.Test()  # also where all had come, as that was interrupted
+                if not came:
+                    request.Cancel()
+                    request.Wait(status)
+                    came = not status.Is_cancelled()  # meanwhile
                 self.taken[peer] += came
                 self.bell.taken[peer] += came
             raise
 
+    @in_step
     def begin_together(self, cut: int = 0) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all.
 
@@ -229,6 +251,7 @@ class Mail:
                 self.posted[peer] += 1
                 self._post(np.empty(0, np.uint8), peer, FAILED)
 
+    @in_step
     def exchange(self, answer: Any) -> list[Any]:
         """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`.
 
@@ -253,6 +276,7 @@ class Mail:
         self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
         return cut(memoryview(self._take_whole(0, ANSWERS, "what all ranks did")))
 
+    @in_step
     def finish(self) -> None:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
         if self._forget_sent():
@@ -282,6 +306,7 @@ class Mail:
                 self.calls.close()
                 self.comm.Free()
 
+    @in_step
     def drain(self) -> None:
         """Take and forget all messages of a run that failed: as many as each rank says that it sent here.
 
@@ -333,17 +358,9 @@ class Mail:
     def _wait(
         self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None, is_brief: bool = False
     ) -> None:
-        """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails.
-
-        Ranks agree about the end of those waits alone: who gives up another one is out of step.
-        """
+        """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
         self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
-        try:
-            wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
-        except BaseException as error:
-            if not ends_early:
-                self.lost = self.lost or str(error) or type(error).__name__
-            raise
+        wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def look(self) -> None:
         """Raise OtherFailed when another rank has told that it failed."""

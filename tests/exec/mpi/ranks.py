@@ -32,7 +32,7 @@ from tests.ways_of_running import assert_same
 WORLD = MPI.COMM_WORLD
 
 
-def refuse(error: type[Exception] | tuple[type[Exception], ...], words: str, do: Callable[[], object]) -> None:
+def refuse(error: type[BaseException] | tuple[type[BaseException], ...], words: str, do: Callable[[], object]) -> None:
     """Assert that something raises an error with these words, on every rank."""
     try:
         do()
@@ -283,6 +283,34 @@ def fall_out_of_step() -> None:
         assert_same(placed.run(inputs), wanted)
 
 
+def be_interrupted() -> None:
+    """One that is interrupted, at its work or while it reads what all did, is not behind the others later."""
+    p, inputs = made(WORLD.size)
+    with deploy(p, backend="serial") as other:
+        wanted = other.run(inputs)
+    for name in ("tapestry_exec.mpi.backend.Member.run", "tapestry_exec.mpi.messages.read_answer"):
+        with deploy(p, backend="mpi") as placed:
+            for _ in range(3):
+                assert_same(placed.run(inputs), wanted)
+            at_work, inside = name.endswith("run"), mock.patch(name, mock.Mock(side_effect=KeyboardInterrupt))
+            if WORLD.rank == 1:
+                with inside:
+                    refuse(KeyboardInterrupt, "", lambda: placed.run(inputs))
+            elif at_work:
+                refuse(StepFailed, "interrupted by KeyboardInterrupt", lambda: placed.run(inputs))
+            else:
+                assert_same(placed.run(inputs), wanted)
+            if at_work:
+                assert_same(placed.run(inputs), wanted)
+            elif WORLD.rank == 1:
+                refuse(
+                    BackendUnavailable,
+                    "a run before, in which KeyboardInterrupt; deploy again",
+                    partial(placed.run, inputs),
+                )
+            WORLD.Barrier()
+
+
 def give_back() -> None:
     """Runs leave no files open, also where Python does not look for cycles."""
     p, inputs = made(WORLD.size)
@@ -396,6 +424,7 @@ def work(file: str) -> None:
         state_errors,
         fail_by_heart,
         fall_out_of_step,
+        be_interrupted,
         give_back,
     ):
         one()

@@ -47,7 +47,7 @@ def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, i
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in which]
     every = ("run_often", "go_on", "fail_together", "be_refused", "call_together", "fail_within", "state_errors")
-    every += "fail_by_heart", "fall_out_of_step", "give_back"
+    every += "fail_by_heart", "fall_out_of_step", "be_interrupted", "give_back"
     assert done.stdout.splitlines() == [*told, *(f"{one} done" for one in every)]
 
 
