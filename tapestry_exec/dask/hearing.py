@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tapestry_exec.dask.lines import CALLER, Message
 from tapestry_exec.dask.tuning import MAX_BUFFERS, WAKES_NBYTES
-from tapestry_exec.dask.wires import Incoming, connect_all, cut_sent, make_room, read_letter, write_letter
+from tapestry_exec.dask.wires import Incoming, connect_all, cut_sent, make_letter_room, read_letter, write_letter
 
 
 class Heard(NamedTuple):
@@ -39,7 +39,7 @@ class Wire:
 
     def __init__(self, device: int, wire: socket.socket) -> None:
         self.device, self.wire = device, wire
-        self.incoming = Incoming(wire, make_room)
+        self.incoming = Incoming(wire, make_letter_room)
         self.told = self.heard = 0
         """How many words the device was told, and how many of its were heard."""
         self.waiting: deque[Any] = deque()

@@ -28,6 +28,8 @@ ROOM_NBYTES = 1 << 16
 """Of what comes through a wire so much is read at once, and sorted then; larger parcels are read where they stay."""
 PIECE_NBYTES = 1 << 12
 """Cells that lie in pieces of so many bytes and more are sent from where they lie, others packed before."""
+PLACED_NBYTES = 1 << 14
+"""A parcel of so many bytes at most has memory of its own at both ends, and goes by calls that are known by heart."""
 SHELVED_NBYTES = 1 << 17
 """The memory of a parcel of so many bytes and more is kept for the next one: the system gives such by the page."""
 ALIGNED_NBYTES = 64

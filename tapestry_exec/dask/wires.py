@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Thread
 from time import monotonic, perf_counter
 from typing import Any
@@ -36,6 +37,7 @@ from tapestry_exec.dask.tuning import (
     MAX_BUFFERS,
     NONCE_NBYTES,
     PIECE_NBYTES,
+    PLACED_NBYTES,
     ROOM_NBYTES,
     SHELVED_NBYTES,
     SPIN_SECONDS,
@@ -77,7 +79,7 @@ class Incoming:
     than that room is received where it stays.
     """
 
-    def __init__(self, wire: socket.socket, get_room: Callable[[int], Array]) -> None:
+    def __init__(self, wire: socket.socket, get_room: Callable[[int, int], Array]) -> None:
         self.wire, self.get_room = wire, get_room
         self.room = memoryview(bytearray(ROOM_NBYTES))
         self.filled = 0
@@ -119,7 +121,7 @@ class Incoming:
             end = begin + nbytes
             if end > self.filled and nbytes <= ROOM_NBYTES // 2:
                 break
-            cells = self.get_room(nbytes)
+            cells = self.get_room(head[0], nbytes)
             at = min(end, self.filled)
             cells.data[: at - begin] = self.room[begin:at]
             if at == end:
@@ -157,9 +159,6 @@ class Wires:
         Where this device listens.
     """
 
-    receives_anew = True
-    """Whether parcels come to other memory in each run."""
-
     def __init__(self, device: int, key: str, host: str) -> None:
         self.device, self.key = device, key.encode()
         self.server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -181,6 +180,10 @@ class Wires:
         """By peer and tag what copies cells there, or where they lie: the same of the same array in every run."""
         self.shelf: list[Array] = []
         """Memory of large parcels that have been unpacked, for others: to get it from the system takes as long."""
+        self.places: dict[tuple[int, int], Array] = {}
+        """By peer and tag: where a small parcel comes to in every run."""
+        self.receives_anew = False
+        """Whether the parcel that came last, which is not a small one, comes to other memory in each run."""
         self.lent: Array | None = None
         """That of the parcel that came last, which is unpacked before the next one."""
         self.came = Condition()
@@ -219,7 +222,7 @@ class Wires:
             return
         peer = DEVICE.unpack(name)[0]
         with self.came:
-            self.incoming[peer] = Incoming(wire, make_room if peer == CALLER else self._get_room)
+            self.incoming[peer] = Incoming(wire, make_letter_room if peer == CALLER else partial(self._get_room, peer))
             if peer == CALLER:
                 self.out[peer] = wire
             self.unwatched.append(peer)
@@ -255,6 +258,23 @@ class Wires:
             seconds = perf_counter() - parcel.packed
         HEAD.pack_into(left[0], 0, tag, nbytes, parcel.packed - self.begin, seconds)
         self._write(peer, left)
+
+    def bind_send(self, tag: int, peer: int, strips: Any) -> Callable[[float], None] | None:
+        """What sends the same cells in later runs, given when it began; None of larger parcels, which share memory."""
+        nbytes = strips.size * strips.array.itemsize
+        if nbytes > PLACED_NBYTES:
+            return None
+        room = make_room(HEAD_NBYTES + nbytes)
+        calls, whole = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype)), room.data
+        put = HEAD.pack_into
+
+        def post(begin: float) -> None:
+            for call in calls:
+                call()
+            put(whole, 0, tag, nbytes, begin - self.begin, perf_counter() - begin)
+            self._write(peer, [whole])
+
+        return post
 
     def _pack(self, key: tuple[int, int], strips: Any, nbytes: int) -> list[Any]:
         """A head and the cells of a parcel: small ones, and those in small pieces, are copied, others stay in place.
@@ -334,10 +354,19 @@ class Wires:
         if self.lent is not None:
             self.shelf.append(self.lent)
         self.lent = cells.base if cells.nbytes >= SHELVED_NBYTES else None
-        return Parcel(cells.view(self.receipts[peer, tag][1]), packed + self.begin, seconds)
+        place = self.places.get((peer, tag))
+        self.receives_anew = place is None
+        if place is None:
+            place = cells.view(self.receipts[peer, tag][1])
+        return Parcel(place, packed + self.begin, seconds)
 
-    def _get_room(self, nbytes: int) -> Array:
-        """Memory for a parcel: of the shelf what fits best."""
+    def _get_room(self, peer: int, tag: int, nbytes: int) -> Array:
+        """Memory for a parcel: its own if it is small, of the shelf what fits best if it is large."""
+        if nbytes <= PLACED_NBYTES:
+            place = self.places.get((peer, tag))
+            if place is None:
+                place = self.places[peer, tag] = make_room(nbytes).view(self.receipts[peer, tag][1])
+            return place.view(np.uint8)
         if nbytes < SHELVED_NBYTES:
             return make_room(nbytes)
         fitting = [one for one in self.shelf if nbytes <= one.nbytes <= 2 * nbytes]
@@ -466,6 +495,11 @@ def connect_all(
 def make_room(nbytes: int) -> Array:
     """Memory that nobody has."""
     return np.empty(nbytes, np.uint8)
+
+
+def make_letter_room(number: int, nbytes: int) -> Array:
+    """Memory for a letter, each of which has its own."""
+    return make_room(nbytes)
 
 
 def prove(key: bytes, *words: bytes) -> bytes:

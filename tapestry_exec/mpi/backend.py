@@ -241,10 +241,11 @@ class MpiSession:
     def _begin(self, told: Counter[str] | None) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
-        found = self.mail.exchange({**find_versions(), **more, "clock": name_clock(), "bell": self.mail.bell.address})
+        found = self.mail.exchange({**find_versions(), **more, "clock": name_clock(), "bell": self.mail.bell.tell()})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
-        clocks, bells = ([str(facts.pop(name, "")) for facts in found] for name in ("clock", "bell"))
+        clocks = [facts.pop("clock", "") for facts in found]
+        bells = [facts.pop("bell", ("", [])) for facts in found]
         self.mail.is_one_clock = len(set(clocks)) == 1
         self.mail.bell.meet(self.part.device, bells, clocks)
         for name, facts in zip(ranks, found, strict=True):
@@ -252,7 +253,7 @@ class MpiSession:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
         bell = self.mail.bell
-        bell.sees_all = all(self.mail.exchange(len(bell.pages) == len(ranks) - 1))
+        bell.sees_all = all(self.mail.exchange(bool(bell.mine.place) and len(bell.pages) == len(ranks) - 1))
         if self.gpu is None:
             self.member = Member(self.part, load_backend("numpy"), self.mail, near=())
         else:
@@ -334,6 +335,11 @@ class MpiSession:
         self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
     ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
+        if self.mail.lost:
+            raise BackendUnavailable(
+                f"backend 'mpi': this deployment ended with a run before, in which {self.mail.lost}; deploy again, "
+                "with all ranks"
+            )
         if savings.is_on:  # the first rank says for all which attempt it is
             begin = savings.begin if self.part.device == 0 else lambda: None
             (start, *_), _ = self.generations.begin(self.what.prepared, lambda: self._end_together(begin))
@@ -348,6 +354,8 @@ class MpiSession:
         def raise_it() -> None:
             raise _Refused(f"{type(error).__name__}: {error}")
 
+        if self.mail.lost:
+            return
         with suppress(BackendUnavailable, TimeoutError):  # which this rank knows better
             if not is_on:
                 self._begin_together(0)
@@ -374,15 +382,15 @@ class MpiSession:
             return self.told.write(begin, self.mail.clock_error, counts), cells
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
-        try:
-            answers = self._end_together(work)
-        except BaseException:
-            self.told.forget()  # as all ranks do
-            raise
+        answers = self._end_together(work)
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
-        told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+        try:
+            told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+        except BaseException as ended:  # of later runs it would lack what others do not tell again
+            self.mail.lose(ended)
+            raise
         began, errors_told, counts = zip(*told, strict=True)
         error = max(began) - min(began) if self.mail.is_one_clock else max(errors_told)
         cells = join_cells(
@@ -429,6 +437,7 @@ class MpiSession:
                 self.gpu.give_up()
                 with suppress(Exception):  # what ended the run is what matters
                     self.gpu.pause()
+            self.told.forget()  # as all ranks do, also one that refused to run
             self.mail.drain()
         else:
             self.mail.finish()

@@ -7,10 +7,10 @@ import pickle
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from time import monotonic, perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tapestry_exec.mpi.tuning import (
     MAX_NAPS,
     MAX_PIECES,
     NAP_SECONDS,
-    SLEPT_SECONDS,
+    SPIN_SECONDS,
     WANTED_SECONDS,
     YIELD_SECONDS,
 )
@@ -37,6 +37,11 @@ from tapestry_exec.run import Parcel, tuning
 SIZE = struct.Struct("q")
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_ABANDONED: list[Any] = []
+"""What MPI may still write to or read, of ranks that gave up waiting for others."""
 
 
 class OtherFailed(Exception):
@@ -61,6 +66,20 @@ class ParcelOut(NamedTuple):
     requests: list[Any]
     start: Callable[[], None]
     is_gone: Callable[[], bool]
+
+
+def in_step(do: Callable[Concatenate[Mail, P], T]) -> Callable[Concatenate[Mail, P], T]:
+    """What all ranks do together: one that leaves it before its end is out of step."""
+
+    @wraps(do)
+    def do_all(mail: Mail, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return do(mail, *args, **kwargs)
+        except BaseException as error:  # also Ctrl-C
+            mail.lose(error)
+            raise
+
+    return do_all
 
 
 class Mail:
@@ -90,8 +109,8 @@ class Mail:
         """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Callable[[], bool]]] = []
         """The memory of messages on their way, and whether they are gone."""
-        self.large: list[Callable[[], bool]] = []
-        """The same of those that need this rank to go on."""
+        self.lost = ""
+        """Why this rank is out of step: what others send, or have sent, may be of a run that it is not in."""
         self.posted: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
         """By rank: how many messages of a run went there, and came from there, but for what all tell each other."""
@@ -102,6 +121,10 @@ class Mail:
         """By peer and tag: where a parcel comes to in every run."""
         self.outgoing: dict[tuple[int, int], ParcelOut] = {}
         """The same of small parcels that are known by heart, each of which has memory of its own."""
+
+    def lose(self, error: BaseException) -> None:
+        """Be out of step from now on."""
+        self.lost = self.lost or str(error) or type(error).__name__
 
     @property
     def receives_anew(self) -> bool:
@@ -138,10 +161,10 @@ class Mail:
             for call in calls:
                 call()
             put(head, 0, begin - self.begin, perf_counter() - begin)
-            start()
+            sent.append((room, is_gone))  # before it begins: who is interrupted here has told of no less than it sent
             posted[peer] += count
+            start()
             ring(peer, count)
-            sent.append((room, is_gone))
 
         return post
 
@@ -149,7 +172,13 @@ class Mail:
         """What starts requests that are used again, and whether they are done."""
         if len(requests) == 1:
             return requests[0].Start, requests[0].Test
-        return partial(self.mpi.Prequest.Startall, requests), partial(self.mpi.Request.Testall, requests)
+        starts = [request.Start for request in requests]
+
+        def start() -> None:
+            for one in starts:  # as `Startall` may take them in any order, and pieces are told apart by theirs alone
+                one()
+
+        return start, partial(self.mpi.Request.Testall, requests)
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
@@ -183,14 +212,16 @@ class Mail:
             self._wait(one.is_here, True, f"what device {peer} sends under tag {tag}", peer, is_large)
         except BaseException:
             for request in one.requests:
-                status = self.mpi.Status()
-                request.Cancel()
-                request.Wait(status)
-                came = not status.Is_cancelled()  # meanwhile
+                status, came = self.mpi.Status(), request.Test()  # also where all had come, as that was interrupted
+                if not came:
+                    request.Cancel()
+                    request.Wait(status)
+                    came = not status.Is_cancelled()  # meanwhile
                 self.taken[peer] += came
                 self.bell.taken[peer] += came
             raise
 
+    @in_step
     def begin_together(self, cut: int = 0) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all.
 
@@ -209,8 +240,7 @@ class Mail:
         what = "all ranks to begin a run"
         if self.bell.sees_all:
             self._wait(self.bell.come(), False, what)
-        elif self.bell.is_everywhere:
-            self._share(b"")  # a barrier rings nobody
+            self.bell.leave_shared_core()
         else:
             self._wait(self.comm.Ibarrier().Test, False, what, is_brief=True)
 
@@ -221,6 +251,7 @@ class Mail:
                 self.posted[peer] += 1
                 self._post(np.empty(0, np.uint8), peer, FAILED)
 
+    @in_step
     def exchange(self, answer: Any) -> list[Any]:
         """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`.
 
@@ -245,6 +276,7 @@ class Mail:
         self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
         return cut(memoryview(self._take_whole(0, ANSWERS, "what all ranks did")))
 
+    @in_step
     def finish(self) -> None:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
         if self._forget_sent():
@@ -255,15 +287,26 @@ class Mail:
         self._wait(is_here, True, what, is_brief=True)
 
     def close(self) -> None:
-        """Wait until what was sent is on its way, and give the communicators back."""
-        self.finish()
-        bound = [one.requests for one in self.outgoing.values()] + [one.requests for one in self.incoming.values()]
-        for request in chain.from_iterable(bound):
-            request.Free()
-        self.calls.close()
-        self.bell.close()
-        self.comm.Free()
+        """Wait until what was sent is on its way, and give the communicators back.
 
+        Not where ranks are out of step: MPI may still read this memory, and would give a communicator's number to the
+        next one, to which messages that nobody took would come.
+        """
+        try:
+            if not self.lost:
+                self.finish()
+        finally:
+            self.bell.close()
+            if self.lost:
+                _ABANDONED.append(self)
+            else:
+                bound: list[ParcelIn | ParcelOut] = [*self.outgoing.values(), *self.incoming.values()]
+                for request in chain.from_iterable(one.requests for one in bound):
+                    request.Free()
+                self.calls.close()
+                self.comm.Free()
+
+    @in_step
     def drain(self) -> None:
         """Take and forget all messages of a run that failed: as many as each rank says that it sent here.
 
@@ -286,10 +329,7 @@ class Mail:
         if tag < FIRST and pieces[-1].stop - pieces[-1].start == AT_ONCE_NBYTES:
             pieces.append(slice(len(room), len(room)))
         for at in pieces:
-            is_gone = self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test
-            self.sent.append((room, is_gone))
-            if at.stop - at.start > AT_ONCE_NBYTES:
-                self.large.append(is_gone)
+            self.sent.append((room, self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test))
         self.bell.ring(peer, len(pieces), is_alarm=tag == FAILED)
         if len(self.sent) > 64:
             self._forget_sent()
@@ -319,8 +359,7 @@ class Mail:
         self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None, is_brief: bool = False
     ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
-        self.large = [is_gone for is_gone in self.large if not is_gone()]
-        self.pace.wait_for(is_here if peer is None else peer, is_brief or bool(self.large))
+        self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
         wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def look(self) -> None:
@@ -333,9 +372,10 @@ class Pace:
     """How the time between two looks passes: MPI has no wait that the system ends.
 
     Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
-    naps, or 50 where its sender ends them by a bell. Where a core is wanted by others, as by the rank that is waited
-    for, such looks keep it from them; that shows when a core that is offered comes back late. Then this rank sleeps
-    between looks, and each time that this shows again for four times as many.
+    naps, or 50 where its sender ends them by a bell. So a rank with a bell looks for a while where ranks are no more
+    than cores, and then sleeps until it is rung; where they are more it sleeps at once. Without a bell it looks until
+    it sees that its core is wanted by others, as by the rank that is waited for, when a core that is offered comes back
+    late. Then it sleeps between looks, and each time that this shows again for four times as many.
 
     Parameters
     ----------
@@ -348,12 +388,12 @@ class Pace:
         self.looks = 0
         """How many follow one behind the other, as a bell was rung."""
         self.is_brief = False
-        """Whether a large message is on its way, for which MPI wants to be asked often, or what nobody rings for."""
+        """Whether MPI wants to be asked often, for a message that needs both its ends, or nobody rings for this."""
         self.peer: int | None = None
         """Whose message is waited for."""
         self.known = 0
         """How many of its messages that are not taken are not that one."""
-        self.is_due: Callable[[], Any] | None = None
+        self.is_due: Callable[[], Any] = bool
         """Whether it is worth while to look."""
 
     def wait_for(self, what: int | Callable[[], Any], is_brief: bool) -> None:
@@ -367,36 +407,37 @@ class Pace:
     def _has_more(self) -> bool:
         """Whether the rank has sent more than what was looked at."""
         assert self.bell is not None and self.peer is not None, "a message is waited for"
-        return (self.bell.count_untaken(self.peer) or 0) > self.known
+        return self.bell.count_untaken(self.peer) > self.known
 
     def rest(self, waited: float) -> None:
         """Let a moment pass, of a wait that has lasted so many seconds."""
+        bell = self.bell
         if self.looks:
             self.looks -= 1
-            return
-        if self.naps or waited > YIELD_SECONDS:
-            self.naps = max(self.naps - self._nap(), 0)
-            return
-        begin = perf_counter()
-        os.sched_yield()
-        if perf_counter() - begin > WANTED_SECONDS:
-            self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
-        else:
-            self.more = max(self.more - 1, FIRST_NAPS)
-
-    def _nap(self) -> int:
-        """Sleep; for how many naps that counts."""
-        bell = self.bell
-        if self.is_brief or bell is None or not bell.others or (self.peer is not None and self.peer not in bell.others):
+        elif bell is not None and bell.pages:
+            if bell.is_crowded or waited > SPIN_SECONDS:
+                self._sleep(bell)
+            else:
+                os.sched_yield()
+        elif self.naps or waited > YIELD_SECONDS:
+            self.naps = max(self.naps - 1, 0)
             sleep(NAP_SECONDS)
-            return 1
-        begin, peer = perf_counter(), self.peer
-        tells = peer is None or peer in bell.pages
-        if bell.wait(BELL_SECONDS, self.is_due if tells else None):
+        else:
+            begin = perf_counter()
+            os.sched_yield()
+            if perf_counter() - begin > WANTED_SECONDS:
+                self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
+            else:
+                self.more = max(self.more - 1, FIRST_NAPS)
+
+    def _sleep(self, bell: Bell) -> None:
+        """Sleep until the bell is rung, where somebody rings for what is waited for; else for a moment."""
+        if self.is_brief or (self.peer is not None and self.peer not in bell.pages):
+            sleep(NAP_SECONDS)
+        elif bell.wait(BELL_SECONDS, self.is_due):
             self.looks = LOOKS_AFTER_RING
-            if peer is not None:
-                self.known = bell.count_untaken(peer) or 0
-        return 1 + int((perf_counter() - begin) / SLEPT_SECONDS)
+            if self.peer is not None:
+                self.known = bell.count_untaken(self.peer)
 
 
 def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:
@@ -416,7 +457,11 @@ def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who:
 def duplicate(comm: Any) -> Any:
     """A communicator of the same ranks, which all take part in making."""
     made, request = comm.Idup()
-    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
+    try:
+        wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
+    except BaseException:
+        _ABANDONED.append((made, request))  # MPI writes there when the others come
+        raise
     return made
 
 

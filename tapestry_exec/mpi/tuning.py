@@ -4,25 +4,25 @@ HEAD_NBYTES = 16
 """In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
 MAX_COMMUNICATORS = 64
 """Groups of devices whose collectives are MPI's; libraries have some 2,000 communicators for the whole program."""
+SPIN_SECONDS = 5e-4
+"""How long a rank with a bell and a core of its own looks again and again before it sleeps."""
 YIELD_SECONDS = 1e-3
-"""How long a rank looks again and again, offering its core between two looks, before it sleeps between them."""
+"""The same of one without a bell, which offers its core between two looks, before it sleeps between them."""
 WANTED_SECONDS = 2e-5
 """A core that comes back later than this was wanted by others; one that nobody wants is back in a microsecond."""
 FIRST_NAPS = 64
 MAX_NAPS = 4096
 """How often a rank sleeps then before it offers its core again, which costs milliseconds where it still is wanted."""
 NAP_SECONDS = 2e-5
-"""How long it sleeps."""
-SLEPT_SECONDS = 1e-4
-"""How long that takes, as the system wakes it."""
+"""How long it sleeps; the system wakes it some 50 microseconds later."""
 BELL_SECONDS = 1e-3
 """How long at most where its bell is rung when a message comes."""
 LOOKS_AFTER_RING = 16
 """How often it looks then, one behind the other: MPICH looks at a few of its senders at a time."""
-RINGS_AT_ONCE = 256
-"""How many rings are taken at most when it wakes: whoever rings on and on keeps nobody there."""
 NONCE_NBYTES = 16
 """Random bytes in front of a rank's page, by which who opens it knows that it is the one."""
+SEMAPHORE_NBYTES = 64
+"""Behind them: no library has larger semaphores, and most have some of half that."""
 ALIGNED_NBYTES = 16
 """What ranks tell each other at the end of a run lies at multiples of so many bytes, as cells of any dtype do."""
 AT_ONCE_NBYTES = 8000

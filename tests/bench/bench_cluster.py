@@ -266,8 +266,8 @@ def main() -> None:
         f"MPI and TCP are to take at most {AIM} times what shared memory does; missed, in whole runs (by devices): "
         f"{', '.join(missed) or 'none'}.",
         f"Dask takes {', '.join(f'{one:.1f}' for one in launches)} ms a run beside its devices; aim: {LAUNCH_AIM:.0f}.",
-        "Where ranks are more than cores, or others want these, a rank that waits sleeps until one that sends to it",
-        "wakes it by a socket, as MPI has no wait that the system ends. Where less than a processor was free times are",
+        "Where ranks are more than cores a rank that waits sleeps until one that sends to it wakes it by a semaphore,",
+        "as MPI has no wait that the system ends. Where less than a processor was free times are",
         "those of a busy machine: Linux gives each session its share then, and mpiexec begins one for each rank.",
         "All ways gave the same bits, and bytes by link, counted by the senders, as planned. Several hosts: never run.",
         "",

@@ -184,7 +184,7 @@ def die_receiving_slots(worker: Any) -> None:
 
 def die_sending_wires(wires: Any) -> None:
     """Where the head and half of the cells are on the wire."""
-    send = wires.Wires.send
+    write = wires.Wires._write
 
     class HalfWire:
         def __init__(self, wire: Any) -> None:
@@ -195,11 +195,12 @@ def die_sending_wires(wires: Any) -> None:
             self.wire.sendmsg([whole[: head + (len(whole) - head) // 2]])
             return int(die())
 
-    def doomed(self: Any, tag: int, peer: int, parcel: Any) -> None:
-        self.out[peer] = HalfWire(self.out[peer])
-        send(self, tag, peer, parcel)
+    def doomed(self: Any, peer: int, left: list[Any]) -> None:
+        if peer != wires.CALLER:
+            self.out[peer] = HalfWire(self.out[peer])
+        write(self, peer, left)
 
-    wires.Wires.send = doomed
+    wires.Wires._write = doomed
 
 
 def die_receiving_wires(wires: Any) -> None:
@@ -209,11 +210,11 @@ def die_receiving_wires(wires: Any) -> None:
     class Head:
         pack, pack_into, unpack_from = wires.HEAD.pack, wires.HEAD.pack_into, staticmethod(die)
 
-    class Receipts:
-        __getitem__ = die
+    class Places:
+        get = staticmethod(die)
 
     def doomed(self: Any, tag: int, peer: int) -> Any:
-        wires.HEAD, self.receipts = Head, Receipts()
+        wires.HEAD, self.places = Head, Places()
         return recv(self, tag, peer)
 
     wires.Wires.recv = doomed

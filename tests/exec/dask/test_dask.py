@@ -210,10 +210,14 @@ def test_parcels_go_through_lines_where_there_are_no_wires() -> None:
             assert_same(placed.run(feeds), other.run(feeds))
 
 
-def test_runs_by_heart_hold_no_parcels() -> None:
-    """What came by wire is given back when it was unpacked, and what comes in the next run is what is computed with."""
-    g = Graph()
-    g.output(ops.relu(ops.relu(g.input("x", (64, 48)), name="rows").T, name="columns"), "y")
+@pytest.mark.parametrize("rows", [64, 512], ids=["small", "larger"])
+def test_runs_by_heart_hold_small_parcels_alone(rows: int) -> None:
+    """What came by wire is given back when it was unpacked, and what comes in the next run is what is computed with.
+
+    Small parcels come to the same memory each time, and are sent from the same.
+    """
+    g, is_small = Graph(), rows == 64
+    g.output(ops.relu(ops.relu(g.input("x", (rows, 48)), name="rows").T, name="columns"), "y")
     p, wires = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}), meet(Watched)
     with deploy(p, backend="serial") as placed:
         assert placed._session is not None
@@ -222,15 +226,20 @@ def test_runs_by_heart_hold_no_parcels() -> None:
     for part, one in zip(parts, wires, strict=True):
         one.receipts = part.list_receipts()
     for turn in range(4):
-        x = np.random.default_rng(turn).standard_normal((64, 48), np.float32)
+        x = np.random.default_rng(turn).standard_normal((rows, 48), np.float32)
         with ThreadPoolExecutor(2) as pool:
             runs = [pool.submit(member.run, {"x": x}, ["x"], perf_counter(), {}, None) for member in members]
             cells = [one.result(60)[1] for one in runs]
         found = np.concatenate([each for one in cells for each in one])
         assert np.array_equal(found, np.maximum(x, 0).T.reshape(-1))
     gc.collect()
-    assert all(len(one.received) == 4 and not any(each() is not None for each in one.received) for one in wires)
-    assert all(member.interpreter.by_heart for member in members)
+    held = [[each() for each in one.received] for one in wires]
+    assert [len(each) for each in held] == [4, 4]
+    assert all((one is not None) == is_small and one is each[0] for each in held for one in each)
+    for member in members:
+        known = member.interpreter.by_heart.values()
+        assert {bool(part.post) for part in known if part.sent} == {is_small}
+        assert {bool(part.calls) for part in known if part.source is not None} == {is_small}
     for one in wires:
         one.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import sys
 import time
@@ -10,7 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 from mpi4py import MPI
@@ -29,7 +32,7 @@ from tests.ways_of_running import assert_same
 WORLD = MPI.COMM_WORLD
 
 
-def refuse(error: type[Exception], words: str, do: Callable[[], object]) -> None:
+def refuse(error: type[BaseException] | tuple[type[BaseException], ...], words: str, do: Callable[[], object]) -> None:
     """Assert that something raises an error with these words, on every rank."""
     try:
         do()
@@ -205,6 +208,124 @@ def fail_together() -> None:
         assert_same(run(p, inputs, backend=backend), run(p, inputs, backend="serial"))
 
 
+class Moody:
+    """What `relu` gives; it raises while it is told to."""
+
+    __name__ = "moody"
+    raises = False
+
+    def __call__(self, xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if self.raises:
+            raise FloatingPointError("too hot")
+        xp.maximum(inputs[0], 0, out=outputs[0])
+
+
+def fail_by_heart() -> None:
+    """Whichever ranks raise in runs that are known by heart, or do not run: no message is left, and the next is right.
+
+    Also where some ranks of a program have others on their machine, and some have not, nor one clock.
+    """
+    p, inputs = made(WORLD.size)
+    with deploy(p, backend="serial") as other:
+        wanted, chosen, op = other.run(inputs), np.random.default_rng(6), Moody()
+    for hosts in ((0,) * WORLD.size, (0, 1, 1, 2)):
+        with mock.patch("tapestry_exec.mpi.backend.name_clock", lambda hosts=hosts: f"host {hosts[WORLD.rank]}"):
+            placed = deploy(p, backend="mpi", ops=as_relu(op))
+        mail = cast(Any, placed)._session.mail
+        assert mail.bell.sees_all == (set(hosts) == {0})
+        assert sorted(mail.bell.pages) == [
+            rank for rank, host in enumerate(hosts) if host == hosts[WORLD.rank] and rank != WORLD.rank
+        ]
+        for turn in range(32):
+            raising = set[int]()
+            if turn % 8 == 6:
+                raising = {0, *np.flatnonzero(chosen.random(WORLD.size) < 0.5).tolist()} - {turn // 8}
+            op.raises = WORLD.rank in raising
+            if raising:
+                refuse(StepFailed, f"on device [{raising}],.*too hot", partial(placed.run, inputs))
+            elif turn % 8 == 4:  # one does not run
+                wrong = inputs["x"][:3] if WORLD.rank == turn // 8 else inputs["x"]
+                refuse((ValueError, BackendUnavailable), r"has shape \(3, 24\)", partial(placed.run, {"x": wrong}))
+            else:
+                assert_same(placed.run(inputs), wanted)
+        assert cast(Any, placed)._session.member.interpreter.by_heart and mail.outgoing and not mail.sent
+        WORLD.Barrier()
+        assert not mail.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+        assert not any(map(mail.bell.count_untaken, mail.bell.pages))
+        placed.close()
+
+
+def fall_out_of_step() -> None:
+    """Ranks of which one was given up do not take its words for those of a later run: all deploy again."""
+    p, inputs = made(WORLD.size)
+    with deploy(p, backend="serial") as other:
+        wanted = other.run(inputs)
+    placed = deploy(p, backend="mpi")
+    assert_same(placed.run(inputs), wanted)
+    patience, tuning.MAX_WAIT_SECONDS = tuning.MAX_WAIT_SECONDS, 0.2
+    WORLD.Barrier()
+    if WORLD.rank == 1:
+        time.sleep(0.5)
+    words = "to begin a run" if WORLD.rank != 1 else "what all ranks did"
+    refuse(TimeoutError, f"waited 0.2 s for .*{words}", lambda: placed.run(inputs))
+    tuning.MAX_WAIT_SECONDS = patience
+    WORLD.Barrier()
+    for feeds in (inputs, {"x": inputs["x"][:3]}):
+        refuse(
+            BackendUnavailable if feeds is inputs else ValueError,
+            f"ended with a run before, in which .* waited 0.2 s for .*{words}; deploy again"
+            if feeds is inputs
+            else "has shape",
+            partial(placed.run, feeds),
+        )
+    placed.close()
+    with deploy(p, backend="mpi") as placed:
+        assert_same(placed.run(inputs), wanted)
+
+
+def be_interrupted() -> None:
+    """One that is interrupted, at its work or while it reads what all did, is not behind the others later."""
+    p, inputs = made(WORLD.size)
+    with deploy(p, backend="serial") as other:
+        wanted = other.run(inputs)
+    for name in ("tapestry_exec.mpi.backend.Member.run", "tapestry_exec.mpi.messages.read_answer"):
+        with deploy(p, backend="mpi") as placed:
+            for _ in range(3):
+                assert_same(placed.run(inputs), wanted)
+            at_work, inside = name.endswith("run"), mock.patch(name, mock.Mock(side_effect=KeyboardInterrupt))
+            if WORLD.rank == 1:
+                with inside:
+                    refuse(KeyboardInterrupt, "", lambda: placed.run(inputs))
+            elif at_work:
+                refuse(StepFailed, "interrupted by KeyboardInterrupt", lambda: placed.run(inputs))
+            else:
+                assert_same(placed.run(inputs), wanted)
+            if at_work:
+                assert_same(placed.run(inputs), wanted)
+            elif WORLD.rank == 1:
+                refuse(
+                    BackendUnavailable,
+                    "a run before, in which KeyboardInterrupt; deploy again",
+                    partial(placed.run, inputs),
+                )
+            WORLD.Barrier()
+
+
+def give_back() -> None:
+    """Runs leave no files open, also where Python does not look for cycles."""
+    p, inputs = made(WORLD.size)
+    counts = list[int]()
+    gc.collect()
+    gc.disable()
+    for _ in range(3):
+        run(p, inputs, backend="mpi")
+        with deploy(p, backend="mpi") as placed:
+            placed.run(inputs)
+        counts.append(len(os.listdir("/proc/self/fd")))
+    gc.enable()
+    assert len(set(counts)) == 1, counts
+
+
 def be_refused() -> None:
     """What does not fit is told by all ranks before the first step."""
     p, inputs = made(WORLD.size)
@@ -301,6 +422,10 @@ def work(file: str) -> None:
         partial(call_together, f"{file}.calls"),
         fail_within,
         state_errors,
+        fail_by_heart,
+        fall_out_of_step,
+        be_interrupted,
+        give_back,
     ):
         one()
         if WORLD.rank == 0:

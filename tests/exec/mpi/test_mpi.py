@@ -47,6 +47,7 @@ def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, i
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in which]
     every = ("run_often", "go_on", "fail_together", "be_refused", "call_together", "fail_within", "state_errors")
+    every += "fail_by_heart", "fall_out_of_step", "be_interrupted", "give_back"
     assert done.stdout.splitlines() == [*told, *(f"{one} done" for one in every)]
 
 
@@ -105,56 +106,91 @@ def test_ranks_sleep_while_their_core_is_wanted(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def bells(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bell]]:
+def bells() -> Iterator[list[Bell]]:
     """Those of three ranks, of which the last one is on another machine."""
     found = [Bell(3) for _ in range(3)]
-    if not all(one.address for one in found):
-        pytest.skip("no addresses of sockets that no file has")
-    for me, one in enumerate(found):
-        one.meet(me, [other.address for other in found], ["here", "here", "there"])
+    if not all(one.mine.place for one in found):
+        pytest.skip("no semaphores in memory that processes share")
+    meet(found, ["here", "here", "there"])
     yield found
     for one in found:
         one.close()
 
 
-def test_a_bell_ends_a_nap(bells: list[Bell]) -> None:
+def meet(bells: Sequence[Bell], clocks: Sequence[str], cores: Sequence[int] = (0, 1, 2)) -> None:
+    """Have them know each other, each allowed the same cores."""
+    for me, one in enumerate(bells):
+        one.meet(me, [(other.mine.place, cores) for other in bells], clocks)
+
+
+def has_more(bell: Bell, rank: int, known: int = 0) -> Callable[[], bool]:
+    """Whether a rank has sent more messages than are known."""
+    return lambda: bell.count_untaken(rank) > known
+
+
+def test_a_bell_ends_a_nap(bells: list[Bell], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank of this machine that sends wakes the one that it sends to, which sleeps for long otherwise."""
-    first, second, third = bells
-    assert [sorted(one.others) for one in bells] == [[1], [0], []] and not first.is_everywhere
-    second.mine.asleep[0] = 1
-    for _ in range(1_000):  # more than a socket holds
-        first.ring(1)
+    first, second, _ = bells
+    assert [sorted(one.pages) for one in bells] == [[1], [0], []]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.wait, 10, has_more(second, 0, 999))
+        for _ in range(1_000):
+            first.ring(1)
+        assert waiting.result(10) and not second.mine.asleep[0]
     first.ring(2)
-    assert second.wait(10) and not second.wait(0) and not third.wait(0)
-    pace = messages.Pace(third)
-    third.others = {0: first.others[1]}
+    slept = list[float]()
+    monkeypatch.setattr(messages, "sleep", slept.append)
+    for peer, is_brief, count in ((0, False, 0), (0, True, 1), (2, False, 1)):  # 2 is elsewhere: it rings nobody
+        pace = messages.Pace(second)
+        pace.wait_for(peer, is_brief)
+        slept.clear()
+        pace.rest(1.0)
+        assert (pace.looks, pace.known, slept) == (
+            (messages.LOOKS_AFTER_RING, 1_000, []) if not count else (0, 0, [messages.NAP_SECONDS])
+        )
     begin = time.perf_counter()
+    pace.wait_for(0, False)
+    pace.known = 1_000
     pace.rest(1.0)
-    assert time.perf_counter() - begin >= messages.BELL_SECONDS / 2 and not pace.looks
-    second.others, second.mine.asleep[0] = {1: first.others[1]}, 1
-    second.ring(1)
-    pace = messages.Pace(second)
-    pace.rest(1.0)
-    assert pace.looks == messages.LOOKS_AFTER_RING
-    first.meet(0, ["", "|a"], ["here", "here"])
-    assert not first.is_everywhere
+    assert time.perf_counter() - begin >= messages.BELL_SECONDS and not pace.looks, "no more came"
 
 
-def test_a_rank_that_is_gone_is_not_rung(bells: list[Bell]) -> None:
+def test_ranks_with_cores_of_their_own_look_before_they_sleep(
+    bells: list[Bell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where ranks are more than cores, they keep no core from those that they wait for."""
+    slept, yielded = list[float](), list[None]()
+    monkeypatch.setattr(messages.os, "sched_yield", lambda: yielded.append(None))
+    first = bells[0]
+    monkeypatch.setattr(first, "wait", lambda seconds, _: slept.append(seconds))
+    for cores, waited, sleeps in (((0, 1), 0.0, False), ((0, 1), 1.0, True), ((0,), 0.0, True), ((), 0.0, True)):
+        meet(bells, ["here", "here", "there"], cores)
+        slept.clear(), yielded.clear()
+        pace = messages.Pace(first)
+        pace.wait_for(1, False)
+        pace.rest(waited)
+        assert (len(slept), len(yielded)) == (sleeps, not sleeps)
+
+
+def test_a_bell_that_is_rung_on_and_on_ends_a_nap_in_time(bells: list[Bell]) -> None:
     first, second, _ = bells
     second.mine.asleep[0] = 1
-    second.close()
-    first.ring(1)
-    assert not first.others
+    begin, calls = time.perf_counter(), list[None]()
+
+    def ring_on() -> bool:
+        calls.append(None)
+        first.ring(1)
+        return False
+
+    assert not second.wait(0.02, ring_on) and 0.02 <= time.perf_counter() - begin < 5 and len(calls) > 5
 
 
 def test_a_bell_wakes_for_what_is_waited_for(bells: list[Bell]) -> None:
     """Not for what another rank sends, nor for what was taken; nobody is rung who is awake."""
     first, second, third = bells
-    for me, one in enumerate(bells):
-        one.meet(me, [other.address for other in bells], ["here"] * 3)
+    meet(bells, ["here"] * 3)
     second.ring(0)
-    assert first.count_untaken(1) == 1 and not first._listen() and not first.asked.poll(0), "it is awake"
+    assert first.count_untaken(1) == 1 and not first.mine.sleep(0), "it is awake"
     assert not first.wait(0.002, has_more(first, 2)), "which has sent nothing"
     assert first.wait(0, has_more(first, 1)) and not first.wait(0, has_more(first, 1, 1)), "one, which is not the one"
     first.taken[1] += 1
@@ -170,16 +206,11 @@ def test_a_bell_wakes_for_what_is_waited_for(bells: list[Bell]) -> None:
         assert waiting.result(10) and not first.mine.asleep[0]
     third.ring(0, is_alarm=True)
     assert first.wait(10, has_more(first, 1, 4)), "whatever is waited for"
-
-
-def has_more(bell: Bell, rank: int, known: int = 0) -> Callable[[], bool]:
-    """Whether a rank has sent more messages than are known."""
-    return lambda: (bell.count_untaken(rank) or 0) > known
+    assert not first.wait(0, has_more(first, 1, 4)), "but once"
 
 
 def test_who_comes_last_wakes_the_others(bells: list[Bell]) -> None:
-    for me, one in enumerate(bells):
-        one.meet(me, [other.address for other in bells], ["here"] * 3)
+    meet(bells, ["here"] * 3)
     for _ in range(3):
         first, second = (one.come() for one in bells[:2])
         assert not first() and not second()
@@ -195,18 +226,66 @@ def test_who_comes_last_wakes_the_others(bells: list[Bell]) -> None:
         assert first() and second() and third()
 
 
-def test_ranks_without_pages_are_rung_by_all(bells: list[Bell]) -> None:
-    """As those of a container whose processes have other numbers: whoever rings wakes them."""
+def test_a_later_rank_leaves_the_core_of_an_earlier_one(bells: list[Bell], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And may use all of its cores behind that."""
+    set_to = list[set[int]]()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: set_to.append(set(cores)))
+    core = [0]
+    monkeypatch.setattr("tapestry_exec.mpi.bells.find_calls", lambda: mock.Mock(find_core=lambda: core[0]))
+    for allowed, cores, moves in (
+        ((0, 1, 2, 3), (1, 2, 1), [None, None, {0, 3}]),
+        ((0, 1, 2, 3), (1, 2, 3), [None] * 3),
+        ((0, 1), (1, 1, 1), [None] * 3),  # others need them, too
+    ):
+        meet(bells, ["here"] * 3, allowed)
+        for core[0], one in zip(cores, bells, strict=True):
+            one.come()
+        for core[0], one, wanted in zip(cores, bells, moves, strict=True):
+            set_to.clear()
+            one.leave_shared_core()
+            assert set_to == ([] if wanted is None else [wanted, {0, 1, 2, 3}])
+
+
+def test_pages_are_opened_by_those_who_know_their_number(bells: list[Bell], tmp_path: Path) -> None:
+    """In a container, whose processes have other numbers, the same ones are of other processes, or of no page."""
     first, second, _ = bells
-    _, _, address = second.address.partition("|")
-    process, file, nonce = first.page.place.split()
-    for place in ("", f"{process} {file} {nonce[::-1]}x", f"{process} {file} {'00' * 16}", f"{process} 9999 {nonce}"):
-        assert open_page(place) is None
-        first.meet(0, [first.address, f"{place}|{address}"], ["here"] * 2)
-        assert not first.pages and first.others and first.count_untaken(1) is None
-    second.pages.clear()
+    process, file, nonce = first.mine.place.split()
+    with (tmp_path / "other").open("w+b") as other:
+        wrong = [f"{process} {file} {nonce[::-1]}x", f"{process} {file} {'00' * 16}", f"{process} 9999 {nonce}"]
+        for place in ("", *wrong, f"{os.getpid()} {other.fileno()} {nonce}"):
+            assert open_page(place) is None
+            second.meet(1, [(place, [0]), (second.mine.place, [0])], ["here"] * 2)
+            assert not second.pages and second.is_crowded
+            second.ring(0)
+
+
+def test_no_semaphores_are_no_bells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank on such a system sleeps between its looks."""
+    monkeypatch.setattr("tapestry_exec.mpi.bells.find_calls", mock.Mock(side_effect=AttributeError("sem_clockwait")))
+    first, second = Bell(2), Bell(2)
+    meet([first, second], ["here"] * 2)
     first.ring(1)
-    assert second.wait(0)
+    assert not first.mine.place and not first.pages and first.mine.sent[1] == 1
+    first.close()
+
+
+def test_bells_give_back_their_files() -> None:
+    """At once: programs that run often would hold more and more until Python looks for cycles."""
+
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+
+    before = count()
+    found = [Bell(3) for _ in range(3)]
+    meet(found, ["here"] * 3)
+    complete = [one.come() for one in found]
+    assert complete[0]() or not found[0].pages
+    if found[0].pages:
+        assert count() > before
+    for one in found:
+        one.close()
+    assert count() == before and complete
 
 
 @pytest.mark.parametrize("came", [False, True])
@@ -219,7 +298,7 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
     mail.calls, mail.pace, mail.incoming, mail.bell = mock.Mock(calls=[]), messages.Pace(), {}, Bell(2)
-    mail.comm, mail.mpi, mail.large = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status), []
+    mail.comm, mail.mpi = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status)
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):
         mail.recv(7, 1)
@@ -248,7 +327,7 @@ def test_messages_go_in_pieces_that_are_taken_at_once(nbytes: int) -> None:
     sent: list[tuple[int, bytes]] = []
     room = np.arange(nbytes, dtype=np.uint32).astype(np.uint8)
     mail = Mail.__new__(Mail)
-    mail.mpi, mail.bell, mail.sent, mail.large = mock.Mock(), mock.Mock(), [], []
+    mail.mpi, mail.bell, mail.sent = mock.Mock(), mock.Mock(), []
 
     def isend(what: Any, peer: int, tag: int) -> Any:
         sent.append((tag, what[0].tobytes()))
@@ -259,7 +338,7 @@ def test_messages_go_in_pieces_that_are_taken_at_once(nbytes: int) -> None:
     mail._post(room, 1, messages.FIRST + 5)
     answers, parcels = ([piece for tag, piece in sent if tag == one] for one in (messages.ANSWER, messages.FIRST + 5))
     assert b"".join(parcels) == room.tobytes() and len(parcels) == len(messages.list_pieces(nbytes))
-    assert (len(parcels) == 1) == (not 8_000 < nbytes <= 32_000) and len(mail.large) == 2 * (nbytes > 32_000)
+    assert (len(parcels) == 1) == (not 8_000 < nbytes <= 32_000)
     pieces = iter([bytearray(one) for one in answers])
     mail._take = mock.Mock(side_effect=lambda *_: next(pieces))  # type: ignore[method-assign]
     assert mail._take_whole(1, messages.ANSWER, "an answer") == room.tobytes() and next(pieces, None) is None
