@@ -396,6 +396,8 @@ def _be_one(
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _die_with_parent()
+        if spins:
+            _keep_apart(number, len(groups))
         others = [file for k, file in enumerate(connections) if k != number]
         for file in (control, *woken, *others, *(pipe[0] for k, pipe in enumerate(pipes) if k != number)):
             os.close(file)
@@ -407,6 +409,18 @@ def _be_one(
         status = 0
     finally:
         os._exit(status)
+
+
+def _keep_apart(number: int, many: int) -> None:
+    """Keep off the cores that are the other processes' own, where each has one.
+
+    The system takes who writes to a pipe for one that is about to sleep, and wakes the reader on the same core: two
+    processes were on one of two cores for milliseconds.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        with suppress(OSError):  # where that is forbidden it is only slower
+            os.sched_setaffinity(0, {core for k, core in enumerate(cores) if k == number or k >= many})
 
 
 def _die_with_parent() -> None:

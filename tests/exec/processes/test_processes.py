@@ -22,7 +22,7 @@ from tapestry_exec.processes import backend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells, share_out
 from tapestry_exec.processes.worker import Arrivals, Slots
-from tapestry_exec.run import Parcel
+from tapestry_exec.run import Parcel, count_cores
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.steps import Buffer, Recv, spill
@@ -136,6 +136,17 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_processes_give_the_bits_and_counts_of_one_loop() -> None:
     p, inputs = made()
     assert_same(run(p, inputs, backend="processes"), run(p, inputs, backend="serial"))
+
+
+@pytest.mark.skipif(count_cores() < 2, reason="two processes do not have a core each")
+def test_processes_keep_off_each_other_s_cores() -> None:
+    p, inputs = made(2)
+    one, two, *others = sorted(os.sched_getaffinity(0))
+    with deploy(p, backend="processes") as placed:
+        placed.run(inputs)
+        found = [os.sched_getaffinity(number) for number in of_mine()]
+    assert [cores for cores in found if one in cores and two not in cores] == [{one, *others}]
+    assert [cores for cores in found if two in cores and one not in cores] == [{two, *others}]
 
 
 @pytest.mark.parametrize("which", [SAMPLE[-1:], pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["one", "every"])
