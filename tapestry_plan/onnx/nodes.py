@@ -308,6 +308,21 @@ class Importing:
             return self.graph.constant(f"{node.name}.value", one).broadcast_to(tuple(shape))
         return np.full(shape, one)
 
+    def product_over_none(
+        self, node: Node, left: Sequence[int], right: Sequence[int], dtype: str = "float32"
+    ) -> Tensor | None:
+        """The product of matrices of these shapes over no cells: zeros; None where it is over some, or has none itself.
+
+        No operator takes such matrices, and ONNX Runtime leaves what the memory held in some of these products.
+        """
+        if tuple(left[-1:]) != (0,) or tuple(right[-2:][:1]) != (0,):
+            return None
+        rows, columns = tuple(left[-2:-1]), tuple(right[1:][-1:])
+        shape = (*np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2])), *rows, *columns)
+        if 0 in shape:
+            return None
+        return self.graph.constant(f"{node.name}.none", np.zeros((), dtype)).broadcast_to(shape)
+
     def tensor(self, name: str) -> Tensor:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
         if self._is_wide:

@@ -83,11 +83,16 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
 
     Each device unpacks the rows that it multiplies by; what is stored, and moved, are the bytes.
     """
-    attrs, x, packed = node.attrs, at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    attrs = node.attrs
     rows, summed, block, bits = attrs["N"], attrs["K"], attrs["block_size"], attrs.get("bits", 4)
-    if bits not in (2, 4, 8) or min(rows, summed, block) < 1 or attrs.get("weight_prepacked") or node.input(4):
+    if bits not in (2, 4, 8) or min(rows, summed + 1, block) < 1 or attrs.get("weight_prepacked") or node.input(4):
         raise refusal(node, "weights of other than 2, 4 or 8 bits, prepacked ones and g_idx are not supported")
     blocks = -(-summed // block)
+    if summed == 0:
+        made = at.product_over_none(node, at.shape(node.inputs[0]), (0, rows), at.dtype_of(node.inputs[0]))
+        if made is not None:
+            return made + at.tensor(node.inputs[5]) if node.input(5) else made
+    x, packed = (at.tensor(name) for name in node.inputs[:2])
     wanted, scales = (rows, blocks, block * bits // 8), at.tensor(node.inputs[2])
     is_fitting = packed.shape == wanted and x.shape[-1:] == (summed,) and scales.size == rows * blocks
     if not is_fitting or packed.dtype != "uint8" or scales.dtype != x.dtype or x.ndim < 2:
@@ -197,10 +202,13 @@ def qgemm(at: Importing, node: Node) -> Result:
     turns = [bool(node.attrs.get(key)) for key in ("transA", "transB")]
     if node.attrs.get("alpha", 1.0) != 1:
         raise refusal(node, f"alpha = {node.attrs['alpha']} is not supported, only 1")
-    dtype = _exact_dtype(at.shape(node.inputs[0])[0 if turns[0] else -1], _largest(at, node, 6))
-    columns = (-1, 1) if turns[1] else (-1,)
-    sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
-    total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
+    left, right = (at.shape(node.inputs[k])[:: -1 if turn else 1] for k, turn in zip((0, 3), turns, strict=True))
+    dtype = _exact_dtype(left[-1], _largest(at, node, 6))
+    total = at.product_over_none(node, left, right, dtype)
+    if total is None:
+        columns = (-1, 1) if turns[1] else (-1,)
+        sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
+        total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
     if node.input(6):
         total = total + ops.astype(at.tensor(node.inputs[6]), dtype)
     total = ops.astype(total, WIDE)
@@ -309,6 +317,9 @@ def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: S
 
 def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
     """The exact product of matrices without their zero points."""
+    made = at.product_over_none(node, at.shape(node.inputs[a]), at.shape(node.inputs[b]))
+    if made is not None:
+        return made
     dtype = _exact_dtype(at.shape(node.inputs[a])[-1])
     left, right = _centered(at, node, a, a_zero, dtype, (-1, 1)), _centered(at, node, b, b_zero, dtype, (-1,))
     flat = left.ndim == 1, right.ndim == 1
