@@ -194,6 +194,8 @@ class Importing:
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
         self.pooled: dict[str, tuple[int, ...]] = {}
         """The shape in which numbers of cells that a MaxPool found count, by the model's tensor of them."""
+        self.blocked: dict[str, Tensor] = {}
+        """Tensors of the model that have their channels in blocks, each with the graph's tensor in the usual order."""
         self.listed: frozenset[str] = frozenset()
         """The model's sequences that are lists of its tensors, as far as they are made …"""
         self.sequences: dict[str, Any] = {}
@@ -208,6 +210,16 @@ class Importing:
         self._held: set[str] = set()
         """Tensors of the graph that model tensors are."""
         self._is_wide = False
+        self._is_unblocked = False
+
+    @contextmanager
+    def unblocking(self) -> Iterator[None]:
+        """Give out tensors that have their channels in blocks in the usual order."""
+        self._is_unblocked = True
+        try:
+            yield
+        finally:
+            self._is_unblocked = False
 
     @contextmanager
     def widening(self) -> Iterator[None]:
@@ -245,6 +257,10 @@ class Importing:
     def has(self, name: str) -> bool:
         """Whether a model tensor, or a sequence of such, has been made, or its value is known."""
         return name in self.tensors or name in self._values or name in self.sequences
+
+    def note_blocked(self, name: str, usual: Tensor) -> None:
+        """Note a tensor in the usual order, of which a model tensor is the same with its channels in blocks."""
+        self._put(self.blocked, name, usual)
 
     def list_tensors(self, name: str, held: Any) -> None:
         """Note what a sequence holds."""
@@ -327,6 +343,8 @@ class Importing:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
         if self._is_wide:
             return self._widened(name)
+        if self._is_unblocked and name in self.blocked:
+            return self.blocked[name]
         found = self.tensors.get(name)
         if found is None:
             array = self.value(name)
@@ -447,6 +465,8 @@ class Importing:
             self._put(self.tensors, name, self.tensors[of])
         if of in self.pooled:
             self.pooled[name] = self.pooled[of]
+        if of in self.blocked:
+            self.note_blocked(name, self.blocked[of])
 
     def dtype_of(self, name: str) -> str:
         """The dtype of a model tensor."""

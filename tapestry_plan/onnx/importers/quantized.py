@@ -14,7 +14,13 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor, concat
-from tapestry_plan.onnx.importers.windows import check_kernel, window_of
+from tapestry_plan.onnx.importers.windows import (
+    average_pool,
+    channels_first,
+    channels_last,
+    check_kernel,
+    window_of,
+)
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
@@ -75,7 +81,8 @@ def qlinear_conv(at: Importing, node: Node) -> Result:
         total = total + ops.astype(at.tensor(node.inputs[8]), total.dtype).reshape(column)
     ratio = _ratio(at, node, 1, 4, 6)
     ratio = ratio.reshape(column) if ratio.size > 1 else ratio
-    return _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+    made = _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+    return channels_last(made) if node.attrs.get("channels_last") else made
 
 
 def matmul_of_few_bits(at: Importing, node: Node) -> Result:
@@ -121,6 +128,26 @@ def matmul_to_float(at: Importing, node: Node) -> Result:
     scale = at.tensor(node.inputs[2]) * at.tensor(node.inputs[3])
     made = ops.astype(product(at, node, 0, 1, 4, 5), scale.dtype) * (scale.reshape(()) if scale.size == 1 else scale)
     return made + at.tensor(node.inputs[6]) if node.input(6) else made
+
+
+def matmul_of_bytes(at: Importing, node: Node) -> Result:
+    """A product with weights of 8 bits, of an operand that the run quantizes by its largest and its smallest cell."""
+    x = at.tensor(node.inputs[0])
+    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
+    scale = (high - low) / 255.0
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
+    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
+    left = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0) - zero
+    dtype = _exact_dtype(x.shape[-1])
+    total = ops.matmul(ops.astype(left, dtype), _centered(at, node, 1, 3, dtype, (-1,)))
+    made = ops.multiply(ops.astype(total, WIDE), scale * _columns(at, node, 2), name=node.name)
+    return made + at.tensor(node.inputs[4]) if node.input(4) else made
+
+
+def _columns(at: Importing, node: Node, k: int) -> Tensor:
+    """Scales of columns, or the one of all."""
+    found = at.tensor(node.inputs[k])
+    return found.reshape(()) if found.size == 1 else found
 
 
 def of_numbers(
@@ -175,14 +202,32 @@ def bent(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
     return ops.sigmoid(operands[0])
 
 
+def chosen(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return ops.where(at.tensor(node.inputs[0]), *operands)
+
+
+def pooled(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    if not node.attrs.get("channels_last"):
+        return average_pool(at, node, operands[0])
+    return channels_last(average_pool(at, node, channels_first(operands[0])))
+
+
+def shared(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    """A softmax: along an axis or, as ONNX had it before opset 13, over all axes from that one on."""
+    (x,), attrs = operands, node.attrs
+    if attrs.get("opset", 13) >= 13:
+        return ops.softmax(x, attrs.get("axis", -1))
+    (axis,) = axes_of([attrs.get("axis", 1)], x.ndim, "axis")
+    return ops.softmax(x.reshape(*x.shape[:axis], -1), -1).reshape(x.shape)
+
+
 def qlinear_average(at: Importing, node: Node) -> Result:
     """The mean of each channel: an exact sum, which is scaled once."""
-    if node.attrs.get("channels_last"):
-        raise refusal(node, "channels_last is not supported; transpose the operand")
-    shape = at.shape(node.inputs[0])
-    dtype = WIDE if prod(shape[2:]) * 255 < 2**24 else "float64"
-    total = ops.sum(_centered(at, node, 0, 2, dtype, ()), tuple(range(2, len(shape))), keepdims=True)
-    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(prod(shape[2:])))
+    rank = len(at.shape(node.inputs[0]))
+    axes = tuple(range(1, rank - 1)) if node.attrs.get("channels_last") else tuple(range(2, rank))
+    count = prod(at.shape(node.inputs[0])[axis] for axis in axes)
+    total = ops.sum(_centered(at, node, 0, 2, WIDE if count * 255 < 2**24 else "float64", ()), axes, keepdims=True)
+    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(count))
     return _requantized(at, node, ops.astype(total, WIDE), ratio, 4)
 
 
@@ -338,6 +383,7 @@ def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: i
     dtype = _exact_dtype(prod(shape[1:]), beside)
     column = (-1, *(1,) * (len(shape) - 1))
     image, weights = _centered(at, node, x, x_zero, dtype, ()), _centered(at, node, w, w_zero, dtype, column)
+    image = channels_first(image) if node.attrs.get("channels_last") else image
     check_kernel(node, weights)
     window = window_of(node, image.shape[2:], shape[2:])
     return ops.conv(image, weights, groups=node.attrs.get("group", 1), **window)
