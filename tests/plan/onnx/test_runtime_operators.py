@@ -12,7 +12,7 @@ from onnx import helper
 from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, UnsupportedOp, plan
 from tapestry_plan.onnx import load_onnx
-from tests.onnx_cases import BLOCKS, MICROSOFT, NodeCase, f32, floats, i64, ints
+from tests.onnx_cases import ANGLES, BLOCKS, MICROSOFT, NodeCase, f32, floats, i64, ints
 from tests.onnx_models import difference, model_of, ort
 
 U8, S8 = np.uint8, np.int8
@@ -104,6 +104,20 @@ def test_curves_that_are_not_known_or_lack_numbers_are_refused() -> None:
 )
 def test_products_whose_axes_are_exchanged(a: Any, b: Any, attrs: dict[str, Any]) -> None:
     check(of("FusedMatMul", {"a": floats(*a), "b": floats(*b, seed=2)}, **attrs))
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(("shape", "heads"), [((2, 2, 3, 40), 2), ((2, 2, 3, 40), 4), ((2, 3, 80), 2)])
+def test_rotations_of_a_part_of_each_head(shape: Any, heads: int, interleaved: int) -> None:
+    tables = {"c": np.cos(ANGLES), "s": np.sin(ANGLES)}  # of 8 pairs
+    attrs = {"rotary_embedding_dim": 16, "num_heads": heads, "interleaved": interleaved}
+    check(of("RotaryEmbedding", {"x": floats(*shape), "i": ints(0, 8, 2, 3)}, tables, **attrs))
+    with pytest.raises(ValueError, match="rotary_embedding_dim is 8; cos_cache of shape"):
+        load_onnx(
+            of(
+                "RotaryEmbedding", {"x": floats(*shape)}, {"i": i64(0), **tables}, **attrs | {"rotary_embedding_dim": 8}
+            ).model
+        )
 
 
 # -- quantized -----------------------------------------------------------------------------------------------
