@@ -185,6 +185,8 @@ class Importing:
         stored = count_stored(model) - checked.filled
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
         self._budget.spend(checked.filled)
+        self.few_bits = sum(_count_packed(node) for node in model.graph.node)
+        """How many weights of few bits the model's products have."""
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
@@ -455,6 +457,15 @@ class Importing:
         if self.is_known(name) and node.op_type != "Constant":
             self._put(self._computed, name, next(filter(None, node.outputs)))
 
+    def computed(self, node: Node, label: str, value: Array) -> Tensor:
+        """What an importer computed of known values, as a constant that counts among what was computed in advance."""
+        name = f"{node.name}.{label}"
+        while name in self.taken or self.has(name):
+            name += "_"
+        self.taken.add(name)
+        self.bind_computed(node, name, value)
+        return self.tensor(name)
+
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""
         if self.is_known(of):
@@ -526,6 +537,13 @@ def _list_tensors(graph: Any) -> Iterator[str]:
         yield value.name
     for node in graph.node:
         yield from node.output
+
+
+def _count_packed(node: Any) -> int:
+    """The numbers of few bits that a node multiplies by."""
+    if node.op_type != "MatMulNBits":
+        return 0
+    return prod(max(0, one.i) for one in node.attribute if one.name in ("K", "N"))
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:

@@ -397,7 +397,9 @@ def rotary_embedding(at: Importing, node: Node) -> Result:
     if turned and not attrs.get("num_heads"):
         raise ValueError("rotary_embedding_dim needs num_heads")
     if turned not in (0, width):
-        raise ValueError(f"rotary_embedding_dim is {turned}; cos_cache of shape {at.shape(tables[0])} turns {width} cells")
+        raise ValueError(
+            f"rotary_embedding_dim is {turned}; cos_cache of shape {at.shape(tables[0])} turns {width} cells"
+        )
     if flat:
         x = _by_head(x, attrs["num_heads"] if turned else x.shape[-1] // max(width, 1))
     batch, _, length, _ = x.shape

@@ -155,7 +155,7 @@ def _weights(at: Importing, node: Node, shape: tuple[int, ...], block: int, inne
         except TooLargeToFold:
             pass
         else:
-            return at.graph.constant(f"{node.name}.weights", value.reshape(cut).transpose(order).reshape(shape))
+            return at.computed(node, "weights", value.reshape(cut).transpose(order).reshape(shape))
     return at.tensor(name).reshape(cut).permute_dims(order).reshape(shape)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor, concat
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Graph, Tensor, concat
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers.windows import (
     average_pool,
     channels_first,
@@ -21,7 +22,8 @@ from tapestry_plan.onnx.importers.windows import (
     check_kernel,
     window_of,
 )
-from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
+from tapestry_plan.ops.products.matrices import unpack
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 
@@ -88,7 +90,8 @@ def qlinear_conv(at: Importing, node: Node) -> Result:
 def matmul_of_few_bits(at: Importing, node: Node) -> Result:
     """A product with weights of 2, 4 or 8 bits, of which each block has a scale and a zero point.
 
-    Each device unpacks the rows that it multiplies by; what is stored, and moved, are the bytes.
+    They are unpacked at import where all of a model's take no more bytes than known values may. Else each device
+    unpacks, in each run, the rows that it multiplies by: what is stored, and moved, are the bytes.
     """
     attrs = node.attrs
     rows, summed, block, bits = attrs["N"], attrs["K"], attrs["block_size"], attrs.get("bits", 4)
@@ -117,10 +120,33 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
         raise ValueError(
             f"its bias has shape {quote(bias.shape)}; {(rows,)} is needed, a number for each of N columns: reshape it"
         )
-    blocks_of = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
-    weights = blocks_of.reshape(rows, blocks * block)[:, :summed].T
-    made = ops.matmul(x, weights, name=node.name)
+    weights = _unpacked(at, node, (rows, blocks, block), bits, x.dtype)
+    if weights is None:
+        unpacked = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
+        weights = unpacked.reshape(rows, blocks * block)[:, :summed]
+    made = ops.matmul(x, weights.T, name=node.name)
     return made if bias is None else made + bias
+
+
+def _unpacked(at: Importing, node: Node, shape: tuple[int, int, int], bits: int, dtype: str) -> Tensor | None:
+    """Known weights of few bits as numbers; None of others, and where a model has too many."""
+    rows, blocks, block = shape
+    names, itemsize = [name for name in node.inputs[1:4] if name], np.dtype(dtype).itemsize
+    if not all(map(at.is_known, names)) or at.few_bits * itemsize > tuning.FOLDED_NBYTES:
+        return None
+    try:
+        at.spend(node, prod(shape) * itemsize)
+    except TooLargeToFold:
+        return None
+    given = [at.value(name) for name in names]
+    given[1] = given[1].reshape(rows, blocks).astype(dtype)
+    if node.input(3):
+        given[2] = given[2].reshape(rows, -1)
+    scratch = Graph()  # in which the operator says what does not fit
+    ops.unpack_blocks(*(scratch.input(f"x{k}", one.shape, one.dtype.name) for k, one in enumerate(given)), bits=bits)
+    made = np.empty(shape, dtype)
+    unpack(np, given[0], given[1], given[2] if node.input(3) else None, bits, made)
+    return at.computed(node, "weights", made.reshape(rows, blocks * block)[:, : node.attrs["K"]])
 
 
 def matmul_to_float(at: Importing, node: Node) -> Result:

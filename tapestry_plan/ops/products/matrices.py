@@ -9,6 +9,7 @@ import numpy as np
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, same_anywhere
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
 from tapestry_plan.ops.operands import (
@@ -369,21 +370,30 @@ def _unpack(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard
         whole = shard.signature.inputs[2].projection.bounding_box(shard.signature.index).stop
         sizes = {axis.name: axis.size for axis in shard.signature.axes}
         _check_zeros(zeros[0].dtype.name, whole, sizes["r"], sizes["b"], bits)
+    unpack(xp, packed, scales, zeros[0] if zeros else None, bits, out, slice(*shard.range("b")))
+
+
+def unpack(xp: Any, packed: Any, scales: Any, zeros: Any, bits: int, out: Any, blocks: slice = slice(None)) -> None:
+    """Write `unpack_blocks` of some blocks; zeros that are packed are of whole rows."""
 
     def write(target: Any, given: Any) -> None:
         for k in range(8 // bits):
             target[..., k :: 8 // bits] = xp.bitwise_and(xp.right_shift(given, bits * k), 2**bits - 1)
 
-    write(out, packed)
-    middle = out.dtype.type(2 ** (bits - 1))
-    if zeros and zeros[0].dtype == "uint8" and bits < 8:
-        row = xp.empty((zeros[0].shape[0], zeros[0].shape[1] * (8 // bits)), out.dtype)
-        write(row, zeros[0])
-        middle = row[:, slice(*shard.range("b"))][..., None]
-    elif zeros:
-        middle = zeros[0].astype(out.dtype)[..., None]
-    xp.subtract(out, middle, out=out)
-    xp.multiply(out, scales[..., None], out=out)
+    if zeros is None:
+        middle = out.dtype.type(2 ** (bits - 1))
+    elif zeros.dtype == "uint8" and bits < 8:
+        row = xp.empty((zeros.shape[0], zeros.shape[1] * (8 // bits)), out.dtype)
+        write(row, zeros)
+        middle = row[:, blocks][:, : packed.shape[1], None]
+    else:
+        middle = zeros.astype(out.dtype)[..., None]
+    each = max(1, len(out) if xp is not np else tuning.TILE_CELLS * len(out) // max(1, out.size))
+    for first in range(0, len(out), each):  # as many rows as stay in a cache until they are scaled
+        part = slice(first, first + each)
+        write(out[part], packed[part])
+        xp.subtract(out[part], middle if zeros is None else middle[part], out=out[part])
+        xp.multiply(out[part], scales[part][..., None], out=out[part])
 
 
 def _unpack_flop(signature: Signature, attrs: Attrs) -> float:

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tapestry_exec import run
-from tapestry_plan import Mesh, UnsupportedOp, plan
-from tapestry_plan.onnx import load_onnx
+from tapestry_plan import Mesh, UnsupportedOp, ops, plan
+from tapestry_plan.onnx import load_onnx, tuning
 from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, i64, ints
 from tests.onnx_models import difference, model_of, ort
 
@@ -160,19 +160,41 @@ def test_integers_of_more_bits_are_refused() -> None:
         load_onnx(model)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(bits: int) -> None:
-    """Each device reads the bytes of its own rows, and no other ones move."""
+def of_bits(bits: int, kind: Any = np.float32) -> NodeCase:
+    """A product with 12 rows of weights in 3 blocks, the last one cut, and zeros that are packed."""
     rng = np.random.default_rng(bits)
     packed = rng.integers(0, 256, (12, 3, 2 * bits), np.uint8)
-    scales = rng.uniform(0.01, 0.1, 36).astype(np.float32)
-    case = NodeCase(
-        "MatMulNBits",
-        {"x": floats(2, 5, 40)},
-        {"w": packed, "s": scales},
-        {"K": 40, "N": 12, "bits": bits, "block_size": 16},
-        domain=MICROSOFT,
-    )
+    scales = rng.uniform(0.01, 0.1, 36).astype(kind)
+    known = {"w": packed, "s": scales, "z": rng.integers(0, 256, 12 * -(-3 * bits // 8), np.uint8)}
+    attrs = {"K": 40, "N": 12, "bits": bits, "block_size": 16}
+    return NodeCase("MatMulNBits", {"x": floats(2, 5, 40, dtype=kind)}, known, attrs, domain=MICROSOFT)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits_are_unpacked_at_import(bits: int, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all of a model's do not take too many bytes: to the bits that each run makes of them else."""
+    case = of_bits(bits, kind)
+    graph = load_onnx(case.model, opaque=False)
+    assert [node.op for node in graph.nodes.values()] == ["matmul"]
+    nbytes = 12 * 40 * np.dtype(kind).itemsize
+    assert (graph.folded.nodes, graph.folded.nbytes) == (1, nbytes)
+    found = run(plan(graph, Mesh(1)), case.inputs).outputs["y"]
+    assert difference(found, ort(case.model, case.inputs)[0]) < (1e-5 if kind == np.float32 else 2e-3)
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", nbytes - 1)
+    monkeypatch.setattr(ops.tuning, "TILE_CELLS", 64)
+    packed = load_onnx(case.model, opaque=False)
+    assert [node.op for node in packed.nodes.values()] == ["unpack_blocks", "matmul"]
+    np.testing.assert_array_equal(run(plan(packed, Mesh(1)), case.inputs).outputs["y"], found)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each device reads the bytes of its own rows, and no other ones move."""
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 0)
+    case = of_bits(bits)
     graph = load_onnx(case.model, opaque=False)
     (product,) = [node.name for node in graph.order() if node.op == "matmul"]
     made = plan(graph, Mesh((3,)), fix={product: {"n": 3}}, layout={"w": {0: 3}})
@@ -218,7 +240,8 @@ def layer_of_few_bits(width: int = 64, heads: int = 4, groups: int = 2, inner: i
 
 
 @pytest.mark.heavy(4)
-def test_a_language_model_of_few_bits_is_split_all_of_it() -> None:
+def test_a_language_model_of_few_bits_is_split_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 0)
     model, x = layer_of_few_bits(), floats(2, 5, 64)
     made = plan(load_onnx(model, opaque=False), Mesh((2,)))
     found = run(made, {"x": x})
