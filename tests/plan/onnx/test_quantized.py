@@ -127,7 +127,7 @@ def added(**others: Any) -> NodeCase:
             few_bits(z=np.full(12, 8, np.uint8)),
             r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\): pack them",
         ),
-        (few_bits(z=floats(6)), r"\(6, 1\); zeros of dtype float32, one for each block have \(6, 2\)"),
+        (few_bits(z=floats(6)), r"\(6, 1\); zeros that are one for each block have \(6, 2\)"),
         (added(a=floats(2, 3)), "node .* its input 0 is float32; all operands and zero points are int8, or all uint8"),
         (added(b=np.ones((2, 3), np.int8)), "its input 3 is int8 and its input 0 uint8; .* quantize them alike"),
         (added(yz=np.int8(0)), "its input 7 is int8 and its input 0 uint8"),
