@@ -347,7 +347,9 @@ def _unpack_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         if shapes[2] != wanted:
             kind = f"packed by {8 // bits} in a byte of uint8" if is_packed else "that are one for each block"
             mend = "pack them, or cast them to the scales' dtype" if is_packed else "unpack them, or give uint8"
-            raise ValueError(f"operand 2 has shape {quote(shapes[2])}; zeros {kind} have {wanted}: {mend}")
+            raise ValueError(
+                f"operand 2 has shape {quote(shapes[2])}; zeros {kind} have {wanted}, by zeros_packed: {mend}"
+            )
         inputs.append(touched(axes, ["r", "" if is_packed and bits < 8 else "b"], wanted))
     return Signature(axes, tuple(inputs), (touched(axes, ["r", "b", ""], (rows, blocks, nbytes * 8 // bits)),))
 

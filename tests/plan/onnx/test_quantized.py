@@ -125,7 +125,7 @@ def added(**others: Any) -> NodeCase:
         (few_bits(b=floats(1, 6)), r"its bias has shape \(1, 6\); \(6,\) is needed"),
         (
             few_bits(z=np.full(12, 8, np.uint8)),
-            r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\): pack them",
+            r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\), by zeros_packed: pack them",
         ),
         (few_bits(z=floats(6)), r"\(6, 1\); zeros that are one for each block have \(6, 2\)"),
         (added(a=floats(2, 3)), "node .* its input 0 is float32; all operands and zero points are int8, or all uint8"),
