@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import evaluate
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Tensor
 from tests.cutting import run_cut
