@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Graph, Tensor, concat
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Graph, Shard, Tensor, concat
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers.windows import (
     average_pool,
@@ -23,7 +23,6 @@ from tapestry_plan.onnx.importers.windows import (
     window_of,
 )
 from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
-from tapestry_plan.ops.products.matrices import unpack
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 
@@ -142,10 +141,17 @@ def _unpacked(at: Importing, node: Node, shape: tuple[int, int, int], bits: int,
     given[1] = given[1].reshape(rows, blocks).astype(dtype)
     if node.input(3):
         given[2] = given[2].reshape(rows, -1)
-    scratch = Graph()  # in which the operator says what does not fit
-    ops.unpack_blocks(*(scratch.input(f"x{k}", one.shape, one.dtype.name) for k, one in enumerate(given)), bits=bits)
     made = np.empty(shape, dtype)
-    unpack(np, given[0], given[1], given[2] if node.input(3) else None, bits, made)
+    scratch = Graph()  # in which the operator says what does not fit, and is run whole
+    operands = [scratch.input(f"x{k}", one.shape, one.dtype.name) for k, one in enumerate(given)]
+    name = ops.unpack_blocks(*operands, bits=bits).name
+    signature, attrs = scratch.signature(name), scratch.nodes[name].attrs
+    inputs, outputs = (
+        tuple(one.projection.bounding_box(signature.index) for one in side)
+        for side in (signature.inputs, signature.outputs)
+    )
+    shard = Shard(signature.index, signature, attrs, inputs, outputs, np.empty(0, np.uint8))
+    ops.unpack_blocks.op.block(np, given, [made], shard)
     return at.computed(node, "weights", made.reshape(rows, blocks * block)[:, : node.attrs["K"]])
 
 

@@ -365,29 +365,24 @@ def _unpack_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 def _unpack(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (packed, scales, *zeros), (out,), bits = inputs, outputs, shard.attrs["bits"]
-    unpack(xp, packed, scales, zeros[0] if zeros else None, bits, out, slice(*shard.range("b")))
-
-
-def unpack(xp: Any, packed: Any, scales: Any, zeros: Any, bits: int, out: Any, blocks: slice = slice(None)) -> None:
-    """Write `unpack_blocks` of some blocks; zeros that are packed are of whole rows."""
 
     def write(target: Any, given: Any) -> None:
         for k in range(8 // bits):
             target[..., k :: 8 // bits] = xp.bitwise_and(xp.right_shift(given, bits * k), 2**bits - 1)
 
-    if zeros is None:
+    if not zeros:
         middle = out.dtype.type(2 ** (bits - 1))
-    elif zeros.dtype == "uint8" and bits < 8:
-        row = xp.empty((zeros.shape[0], zeros.shape[1] * (8 // bits)), out.dtype)
-        write(row, zeros)
-        middle = row[:, blocks][:, : packed.shape[1], None]
+    elif zeros[0].dtype == "uint8" and bits < 8:
+        row = xp.empty((zeros[0].shape[0], zeros[0].shape[1] * (8 // bits)), out.dtype)
+        write(row, zeros[0])
+        middle = row[:, slice(*shard.range("b"))][..., None]
     else:
-        middle = zeros.astype(out.dtype)[..., None]
+        middle = zeros[0].astype(out.dtype)[..., None]
     each = max(1, len(out) if xp is not np else tuning.TILE_CELLS * len(out) // max(1, out.size))
     for first in range(0, len(out), each):  # as many rows as stay in a cache until they are scaled
         part = slice(first, first + each)
         write(out[part], packed[part])
-        xp.subtract(out[part], middle if zeros is None else middle[part], out=out[part])
+        xp.subtract(out[part], middle[part] if zeros else middle, out=out[part])
         xp.multiply(out[part], scales[part][..., None], out=out[part])
 
 
