@@ -267,6 +267,8 @@ com.microsoft::QAttention 21 (uint8[2,4,8] x, int8[8,24] w, float[24] b) => (y) 
 com.microsoft::EmbedLayerNormalization 21 (int32[2,3] i, int32[2,3] s, float[9,4] w, float[5,4] p, float[2,4] t,
   float[4] g, float[4] b, int32[2,3] m) => (y, n) { y, n = com.microsoft.EmbedLayerNormalization (i, s, w, p, t, g, b,
   m) }
+com.microsoft::GatherBlockQuantized 21 (uint8[9,16] x, int64[2,3] i, float[9,2] s) => (y) { y =
+  com.microsoft.GatherBlockQuantized <bits = 4, block_size = 16> (x, i, s) }
 com.microsoft::Gelu 21 (float[3,4] x) => (y) { y = com.microsoft.Gelu (x) }
 com.microsoft::MatMulIntegerToFloat 21 (uint8[2,3,4] a, int8[4,5] b, float s, float[5] t) => (y) { y =
   com.microsoft.MatMulIntegerToFloat (a, b, s, t) }

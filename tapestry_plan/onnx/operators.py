@@ -511,6 +511,7 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::DynamicQuantizeMatMul": Import(onnx_quantized.matmul_of_bytes, 3, 5),
     "com.microsoft::FusedConv": Import(onnx_fused.convolution, 2, 4),
     "com.microsoft::FusedGemm": Import(onnx_fused.product, 2, 3),
+    "com.microsoft::GatherBlockQuantized": Import(onnx_quantized.gathered_blocks, 3, 4),
     "com.microsoft::Gelu": Import(onnx_microsoft.gelu("none")),
     "com.microsoft::MatMulIntegerToFloat": Import(onnx_quantized.matmul_to_float, 4, 7),
     "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),

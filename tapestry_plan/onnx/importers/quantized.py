@@ -22,7 +22,7 @@ from tapestry_plan.onnx.importers.windows import (
     check_kernel,
     window_of,
 )
-from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
+from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 
@@ -153,6 +153,58 @@ def _unpacked(at: Importing, node: Node, shape: tuple[int, int, int], bits: int,
     shard = Shard(signature.index, signature, attrs, inputs, outputs, np.empty(0, np.uint8))
     ops.unpack_blocks.op.block(np, given, [made], shard)
     return at.computed(node, "weights", made.reshape(rows, blocks * block)[:, : node.attrs["K"]])
+
+
+def gathered_blocks(at: Importing, node: Node) -> Result:
+    """Numbers of few bits, or of 8, at indices: of each block with its scale and zero point; beyond them zeros."""
+    attrs, names = node.attrs, [node.inputs[0], *node.inputs[2:]]
+    shape, scales = at.shape(names[0]), at.shape(names[1])
+    (axis,) = axes_of([attrs.get("gather_axis", 0)], len(shape), "gather_axis")
+    (along,) = axes_of([attrs.get("quantize_axis", 1)], len(shape), "quantize_axis")
+    bits, dtype = attrs.get("bits", 4), at.dtype_of(names[0])
+    block = attrs.get("block_size", 128) or shape[along]
+    is_packed, each = dtype == "uint8", 8 // bits if bits in (2, 4, 8) else 0
+    if not each or axis == along or (is_packed and (axis or along != len(shape) - 1)):
+        raise refusal(
+            node, f"numbers of {bits} bits in blocks along axis {along}, gathered along {axis}: not supported"
+        )
+    cells = shape[along] * (each if is_packed else 1)
+    wanted = (*shape[:along], -(-cells // block), *shape[along + 1 :])
+    if len(scales) != len(shape) or any(n not in (m, 1) for n, m in zip(scales, wanted, strict=True)):
+        raise ValueError(f"scales have shape {quote(scales)}; {wanted} is needed")
+    if is_packed and (scales != wanted or cells % block):
+        raise refusal(node, f"rows of {cells} numbers and scales of shape {quote(scales)}, of {wanted}: not supported")
+    indices = at.tensor(node.inputs[1])
+    known = at.value(node.inputs[1]) if at.is_known(node.inputs[1]) else None
+    inside = None
+    if known is None or ((known < -shape[axis]) | (known >= shape[axis])).any():
+        inside = ops.logical_and(ops.greater_equal(indices, -shape[axis]), ops.less(indices, shape[axis]))
+        indices, known = ops.where(inside, indices, 0), None
+    values, scale, *zeros = (
+        _taken(at.tensor(name), indices if known is None else known, axis, shape) for name in names
+    )
+    if is_packed:
+        rows = prod(values.shape[:-1])
+        parts = [one.reshape(rows, -1) for one in (scale, *zeros)]
+        made = ops.unpack_blocks(values.reshape(rows, cells // block, block // each), *parts, bits=bits)
+        made = made.reshape(*values.shape[:-1], cells)
+    else:
+        place = along + (indices.ndim - 1 if along > axis else 0)
+        made = ops.astype(values, WIDE)
+        if zeros:
+            made = made - _repeated(ops.astype(zeros[0], WIDE), cells, block, place)
+        made = ops.astype(made * _repeated(ops.astype(scale, WIDE), cells, block, place), scale.dtype)
+    if inside is None:
+        return made
+    ones = inside.reshape(*(1,) * axis, *indices.shape, *(1,) * (made.ndim - axis - indices.ndim))
+    return ops.where(ones, made, 0.0, name=node.name)
+
+
+def _taken(x: Tensor, indices: Tensor | Array, axis: int, shape: Sequence[int]) -> Tensor:
+    """Cells at indices of an axis of a shape, or the one of all."""
+    if x.shape[axis] == shape[axis]:
+        return ops.take(x, indices, axis)
+    return x.reshape(*x.shape[:axis], *(1,) * indices.ndim, *x.shape[axis + 1 :])
 
 
 def matmul_to_float(at: Importing, node: Node) -> Result:
@@ -322,9 +374,14 @@ def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
     blocks = -(-shape[axis] // block)
     if values.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
         raise ValueError(f"values of shape {quote(values.shape)} do not stand for blocks of {block} along axis {axis}")
+    return _repeated(values, shape[axis], block, axis)
+
+
+def _repeated(values: Tensor, extent: int, block: int, axis: int) -> Tensor:
+    """Values of blocks along an axis as those of its cells."""
     repeated = values.view(Repeat(block, axis))
-    cut = (*(slice(None),) * axis, slice(0, shape[axis]))
-    return repeated if blocks * block == shape[axis] else repeated[cut]
+    cut = (*(slice(None),) * axis, slice(0, extent))
+    return repeated if repeated.shape[axis] == extent else repeated[cut]
 
 
 def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, UnsupportedOp, plan
@@ -236,6 +236,50 @@ def test_products_that_quantize_their_operand(x: np.ndarray, dtype: Any) -> None
     check(of("DynamicQuantizeMatMul", {"a": x, "b": b}, {"s": f32(0.02)}))
     known = {"b": b, "s": np.abs(floats(5)), "z": np.full(5, 4, dtype), "c": floats(5)}
     check(of("DynamicQuantizeMatMul", {"a": x}, known))
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_rows_of_few_bits_at_indices(bits: int, kind: Any) -> None:
+    """Also beyond the rows, where ONNX Runtime has zeros; a row has 3 blocks, whose zeros fill no byte."""
+    known = {"x": bytes_of(U8, 9, 6 * bits), "s": floats(9, 3, dtype=kind)}
+    for places in (ints(-9, 9, 2, 3), i64(8, 9, -10, 0)):
+        for zeros in ({}, {"z": bytes_of(U8, 9, -(-3 * bits // 8))}):
+            reads = ("x", "i", "s", *zeros)
+            case = of("GatherBlockQuantized", {"i": places}, known | zeros, reads=reads, bits=bits, block_size=16)
+            check(case)
+    check(
+        of(
+            "GatherBlockQuantized",
+            {"j": i64(0)},
+            {**known, "i": i64(8, 9, -1)},
+            reads=("x", "i", "s"),
+            bits=bits,
+            block_size=16,
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "float8_e4m3fn"])
+@pytest.mark.parametrize(("axis", "along"), [(0, 1), (1, 0), (1, 2), (0, 2)])
+def test_short_numbers_at_indices(kind: str, axis: int, along: int) -> None:
+    shape = [5, 6, 7][: max(axis, along, 1) + 1]
+    shape[along] = 40
+    scales = [-(-n // 16) if k == along else n for k, n in enumerate(shape)]
+    data = ints(0, 8, *shape).astype(
+        helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind.upper().replace("_", "")))
+    )
+    known = {"x": data, "s": floats(*scales)}
+    if not kind.startswith("float"):
+        known["z"] = ints(0, 4, *scales).astype(data.dtype)
+    attrs = {"gather_axis": axis, "quantize_axis": along, "block_size": 16}
+    check(of("GatherBlockQuantized", {"i": ints(-5, 5, 2, 3)}, known, reads=("x", "i", *list(known)[1:]), **attrs))
+
+
+def test_one_scale_of_all_rows() -> None:
+    data = floats(5, 40).astype(helper.tensor_dtype_to_np_dtype(TensorProto.FLOAT8E4M3FN))
+    known = {"x": data, "s": f32([[0.3]])}
+    check(of("GatherBlockQuantized", {"i": ints(-5, 5, 2, 3)}, known, reads=("x", "i", "s"), block_size=0))
 
 
 # -- blocks of channels --------------------------------------------------------------------------------------
