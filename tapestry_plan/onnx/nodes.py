@@ -460,7 +460,7 @@ class Importing:
     def computed(self, node: Node, label: str, value: Array) -> Tensor:
         """What an importer computed of known values, as a constant that counts among what was computed in advance."""
         name = f"{node.name}.{label}"
-        while name in self.taken or self.has(name):
+        while name in self.taken or self.has(name) or self.graph.has_name(name):
             name += "_"
         self.taken.add(name)
         self.bind_computed(node, name, value)

@@ -250,3 +250,15 @@ def test_a_language_model_of_few_bits_is_split_all_of_it(monkeypatch: pytest.Mon
     assert len(heavy) >= 14 and all(made.sharding[name] for name in heavy)
     for name, wanted in zip(("y", "keys", "values"), ort(model, {"x": x}), strict=True):
         assert difference(found.outputs[name], wanted) < 1e-5
+
+
+def test_unpacked_weights_take_no_name_of_the_model() -> None:
+    case = of_bits(4)
+    model = case.model
+    model.graph.node[0].name = "p"
+    model.graph.node.extend([helper.make_node("Neg", ["y"], ["p.weights"]), helper.make_node("Abs", ["y"], ["p"])])
+    for name in ("p.weights", "p"):
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    found = run(plan(load_onnx(model, opaque=False), Mesh(2)), case.inputs).outputs
+    for name, array in zip(("y", "p.weights", "p"), ort(model, case.inputs), strict=True):
+        assert difference(found[name], array) < 1e-5
