@@ -393,6 +393,8 @@ def rotary_embedding(at: Importing, node: Node) -> Result:
             f"its input 0 has shape {quote(x.shape)}; (batch, positions, heads · width) or (batch, heads, positions, "
             "width) is needed: reshape it"
         )
+    if attrs.get("interleaved", 0) not in (0, 1):
+        raise ValueError(f"interleaved is {attrs['interleaved']}; 0 and 1 are known")
     flat, width, turned = x.ndim == 3, 2 * at.shape(tables[0])[-1], attrs.get("rotary_embedding_dim", 0)
     if turned and not attrs.get("num_heads"):
         raise ValueError("rotary_embedding_dim needs num_heads")

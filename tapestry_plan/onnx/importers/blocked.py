@@ -78,11 +78,21 @@ def _read(at: Importing, node: Node, k: int) -> Tensor:
     name, block = node.inputs[k], block_of(node)
     if name in at.blocked:
         return at.blocked[name]
-    x = at.tensor(name)
-    if x.ndim < 3 or x.shape[1] % block:
+    x = _image(at, node, k)
+    if x.shape[1] % block:
         raise ValueError(f"its input {k} has shape {quote(x.shape)}; blocks of {block} channels are needed")
     inside = x.reshape(x.shape[0], x.shape[1] // block, *x.shape[2:], block)
     return inside.permute_dims((0, 1, x.ndim, *range(2, x.ndim))).reshape(x.shape)
+
+
+def _image(at: Importing, node: Node, k: int) -> Tensor:
+    """Operand k, which is an image of float32 numbers."""
+    x = at.tensor(node.inputs[k])
+    if x.ndim != 4 or x.dtype != "float32":
+        raise ValueError(
+            f"its input {k} is {x.dtype}{quote(x.shape)}; float32(batch, channels, rows, columns) is needed"
+        )
+    return x
 
 
 def _written(at: Importing, node: Node, made: Tensor) -> Tensor:
@@ -100,7 +110,7 @@ def in_blocks(at: Importing, name: str, made: Tensor, block: int) -> Tensor:
 
 def reorder_input(at: Importing, node: Node) -> Result:
     """Channels of zeros fill the last block."""
-    x = at.tensor(node.inputs[0])
+    x = _image(at, node, 0)
     x = windows.channels_first(x) if node.attrs.get("channels_last") else x
     batch, channels, *rest = x.shape
     missing = -channels % block_of(node)
@@ -129,7 +139,7 @@ def conv(at: Importing, node: Node) -> Result:
         raise ValueError(f"its weights have shape {quote(shape)}; blocks of {block} channels are needed")
     is_deep = groups > 1 and groups == shape[0] and shape[1] == 1
     is_plain = groups == 1 and shape[1] < block
-    x = at.tensor(node.inputs[0]) if is_plain else _read(at, node, 0)
+    x = _image(at, node, 0) if is_plain else _read(at, node, 0)
     weights = _weights(at, node, shape, block, 1 if is_deep or is_plain else block)
     windows.check_kernel(node, weights)
     bias = at.tensor(node.inputs[2]) if node.input(2) else None

@@ -299,15 +299,17 @@ def pooled(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
 def shared(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
     """A softmax: along an axis or, as ONNX had it before opset 13, over all axes from that one on."""
     (x,), attrs = operands, node.attrs
+    (axis,) = axes_of([attrs.get("axis", -1)], x.ndim, "axis")
     if attrs.get("opset", 13) >= 13:
-        return ops.softmax(x, attrs.get("axis", -1))
-    (axis,) = axes_of([attrs.get("axis", 1)], x.ndim, "axis")
+        return ops.softmax(x, axis)
     return ops.softmax(x.reshape(*x.shape[:axis], -1), -1).reshape(x.shape)
 
 
 def qlinear_average(at: Importing, node: Node) -> Result:
     """The mean of each channel: an exact sum, which is scaled once."""
     rank = len(at.shape(node.inputs[0]))
+    if rank < 3:
+        raise ValueError(f"its input 0 has shape {quote(at.shape(node.inputs[0]))}; (batch, channels, …) is needed")
     axes = tuple(range(1, rank - 1)) if node.attrs.get("channels_last") else tuple(range(2, rank))
     count = prod(at.shape(node.inputs[0])[axis] for axis in axes)
     total = ops.sum(_centered(at, node, 0, 2, WIDE if count * 255 < 2**24 else "float64", ()), axes, keepdims=True)
@@ -445,6 +447,8 @@ def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: S
     if not node.input(zero) or _is_zero(at, node.input(zero)):
         return made
     offset = at.tensor(node.inputs[zero])
+    if offset.dtype != x.dtype:
+        raise ValueError(f"its input {zero} is {offset.dtype}, a zero point of input {k}, which is {x.dtype}: cast it")
     offset = offset.reshape(()) if offset.size == 1 else offset.reshape(shape) if offset.ndim == 1 else offset
     return made - ops.astype(offset, dtype)
 

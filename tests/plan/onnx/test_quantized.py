@@ -130,6 +130,32 @@ def added(**others: Any) -> NodeCase:
         (few_bits(z=floats(6)), r"\(6, 1\); zeros that are one for each block have \(6, 2\)"),
         (added(a=floats(2, 3)), "node .* its input 0 is float32; all operands and zero points are int8, or all uint8"),
         (added(b=np.ones((2, 3), np.int8)), "its input 3 is int8 and its input 0 uint8; .* quantize them alike"),
+        (
+            NodeCase(
+                "MatMulInteger", {"a": np.ones((2, 3), np.uint8), "b": np.ones((3, 2), np.int8)}, {"z": np.int8(1)}
+            ),
+            "its input 2 is int8, a zero point of input 0, which is uint8: cast it",
+        ),
+        (
+            NodeCase(
+                "QLinearGlobalAveragePool",
+                {"x": np.ones((2, 3), np.uint8)},
+                {"s": f32(1), "z": np.uint8(1)},
+                reads=("x", "s", "z", "s", "z"),
+                domain=MICROSOFT,
+            ),
+            r"its input 0 has shape \(2, 3\); \(batch",
+        ),
+        (
+            NodeCase(
+                "RotaryEmbedding",
+                {"x": floats(2, 3, 16), "i": i64(0), "c": floats(4, 8), "s": floats(4, 8)},
+                {},
+                {"interleaved": 2},
+                domain=MICROSOFT,
+            ),
+            "interleaved is 2; 0 and 1 are known",
+        ),
         (added(yz=np.int8(0)), "its input 7 is int8 and its input 0 uint8"),
         (NodeCase("SimplifiedLayerNormalization", {"x": i64(1, 2), "s": i64(1, 2)}), "its input 0 is int64; floating"),
         (

@@ -138,7 +138,8 @@ def bytes_of(dtype: Any, *shape: int, seed: int = 1) -> np.ndarray:
 @pytest.mark.heavy(2)
 @pytest.mark.parametrize("dtype", [U8, S8])
 @pytest.mark.parametrize(
-    ("shape", "attrs"), [((4, 9), {}), ((2, 5, 6), {"axis": 1}), ((2, 3, 4), {"opset": 12, "axis": 1})]
+    ("shape", "attrs"),
+    [((4, 9), {}), ((2, 5, 6), {"axis": 1}), ((2, 3, 4), {"opset": 12, "axis": 1}), ((2, 3, 4), {"opset": 12})],
 )
 def test_softmax_of_bytes(shape: Any, attrs: dict[str, int], dtype: Any) -> None:
     known = {**numbers(dtype, "x"), "ys": f32(1 / 256), "yz": dtype(0 if dtype == U8 else -128)}
@@ -366,6 +367,7 @@ def test_what_lies_between_blocks_reorders_nothing() -> None:
     ("case", "says"),
     [
         (blocked("MaxPool", {"x": floats(1, 12, 4, 4)}, kernel_shape=[2, 2]), r"its input 0 has shape \(1, 12, 4, 4\)"),
+        (blocked("ReorderInput", {"x": floats(1, 16, 4)}), r"its input 0 is float32\(1, 16, 4\); float32\(batch"),
         (blocked("Conv", {"x": floats(1, 3, 4, 4), "w": floats(12, 3, 1, 1)}), r"its weights have shape \(12, 3, 1, 1"),
         (blocked("ReorderOutput", {"x": floats(1, 16, 4, 4)}, channels=17), "channels is 17; its input of"),
     ],
