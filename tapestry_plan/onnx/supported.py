@@ -130,12 +130,18 @@ def _dtypes_taken(example: Any, *, short: bool = False) -> tuple[str, ...]:
 
 
 def _is_taken(example: Any, code: int) -> bool:
+    from onnx import helper, numpy_helper
+
     model = type(example)()
     model.CopyFrom(example)
     first = model.graph.input[0].type.tensor_type.elem_type
     for value in model.graph.input:
         if value.type.tensor_type.elem_type == first:
             value.type.tensor_type.elem_type = code
+    for stored in model.graph.initializer:
+        if stored.data_type == first:
+            value = numpy_helper.to_array(stored).astype(helper.tensor_dtype_to_np_dtype(code))
+            stored.CopyFrom(numpy_helper.from_array(value, stored.name))
     for attribute in model.graph.node[0].attribute if model.graph.node[0].op_type == "BitCast" else ():
         attribute.i = _beside(code)
     try:

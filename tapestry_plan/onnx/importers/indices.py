@@ -171,7 +171,11 @@ def largest(at: Importing, node: Node, x: Tensor) -> Tensor:
 
 
 def _floating(x: Tensor) -> Tensor:
-    return x if np.dtype(x.dtype).kind == "f" else ops.astype(x, "float32")
+    if np.dtype(x.dtype).kind == "f":
+        return x
+    if x.dtype not in ("int8", "uint8"):
+        raise ValueError(f"its input 0 is {x.dtype}; floating numbers, or integers of 8 bits, are needed: cast it")
+    return ops.astype(x, "float32")
 
 
 def nhwc_max_pool(at: Importing, node: Node) -> Result:

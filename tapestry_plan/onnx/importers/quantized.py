@@ -441,7 +441,7 @@ def _largest(at: Importing, node: Node, k: int) -> int:
 def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: Sequence[int]) -> Tensor:
     """Operand k without its zero point, input `zero`, which has this shape where it has several values."""
     x = at.tensor(node.inputs[k])
-    if np.dtype(x.dtype).itemsize != 1:
+    if x.dtype not in ("int8", "uint8"):
         raise refusal(node, f"its input {k} is {x.dtype}; integers of 8 bits are supported")
     made = ops.astype(x, dtype)
     if not node.input(zero) or _is_zero(at, node.input(zero)):

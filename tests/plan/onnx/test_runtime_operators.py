@@ -179,6 +179,8 @@ def test_the_largest_of_bytes(more: dict[str, Any]) -> None:
     check(NodeCase("MaxPool", {"x": x}, {}, {**POOL, **more}))
     lowest = np.where(x < 100, S8(-128), x)
     check(NodeCase("MaxPool", {"x": lowest}, {}, POOL, ("y", "i")))
+    with pytest.raises(ValueError, match="its input 0 is int64; floating numbers, or integers of 8 bits, are needed"):
+        load_onnx(of("NhwcMaxPool", {"x": ints(0, 9, 1, 5, 5, 2)}, **POOL).model)
 
 
 @pytest.mark.heavy(2)
