@@ -88,6 +88,8 @@ SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
 CELLS = i64(0, 3, 9, 14, 16, 19, 24, 31).reshape(1, 2, 2, 2)
 CIRCULAR = {"mode": "circular"}
 MICROSOFT = "com.microsoft"
+BLOCKS = "com.microsoft.nchwc"
+"""ONNX Runtime's domain of operators whose tensors have channels in blocks."""
 TURNED = {"q": (1, 5, 64), "k": (1, 5, 32), "v": (1, 5, 32), "past": (1, 2, 3, 16), "before": (1, 2, 3, 16)}
 ANGLES = (np.arange(8)[:, None] * 0.3 ** np.arange(8)).astype(np.float32)
 HEADS = ((1, 3, 8), (1, 3, 8), (1, 3, 8), (1, 2, 3, 7), (1, 2, 4, 4), (1, 2, 4, 4))
@@ -631,5 +633,73 @@ NODES = [
         {"num_heads": 2, "unidirectional": 1},
         reads=("x", "w", "b", "xs", "ws", "", "xz", "wz"),
         domain=MICROSOFT,
+    ),
+    NodeCase(
+        "FusedConv",
+        {"x": IMAGE, "w": floats(6, 4, 3, 3), "b": floats(6), "z": floats(2, 6, 3, 4)},
+        {},
+        {"activation": "LeakyRelu", "activation_params": [0.2]},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "FusedGemm",
+        {"a": floats(3, 4), "b": floats(4, 5), "c": floats(5)},
+        {},
+        {"activation": "Tanh"},
+        domain=MICROSOFT,
+    ),
+    NodeCase("QuantizeLinear", {"x": X}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("DequantizeLinear", {"x": BYTES}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("DynamicQuantizeMatMul", {"a": X, "b": BYTES_2}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("NhwcMaxPool", {"x": BYTES.reshape(1, 2, 3, 2)}, {}, {"kernel_shape": [2, 2]}, domain=MICROSOFT),
+    *(
+        NodeCase(
+            op,
+            {"x": ints(-128, 128, 2, 3, 5, 4, dtype=np.int8)},
+            {"s": f32(0.021), "z": np.int8(-20), "ys": f32(0.005), "yz": np.int8(5)},
+            attrs,
+            domain=MICROSOFT,
+        )
+        for op, attrs in (
+            ("QLinearAveragePool", {"kernel_shape": [2, 3]}),
+            ("QLinearSoftmax", {"opset": 13}),
+        )
+    ),
+    NodeCase(
+        "QLinearConv",
+        {"x": ints(0, 256, 2, 5, 6, 3, dtype=np.uint8), "w": ints(-128, 128, 4, 3, 3, 3, dtype=np.int8)},
+        SCALES | {"b": ints(-(2**15), 2**15, 4, dtype=np.int32)},
+        {"strides": [2, 1], "pads": [1, 1, 1, 1], "channels_last": 1},
+        reads=("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "QLinearWhere",
+        {"c": TRUE, "a": BYTES, "b": ints(0, 256, 4, seed=7, dtype=np.uint8)},
+        {f"{n}s": f32(0.02 + k / 300) for k, n in enumerate("aby")}
+        | {f"{n}z": np.uint8(120 - k) for k, n in enumerate("aby")},
+        reads=("c", "a", "as", "az", "b", "bs", "bz", "ys", "yz"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "GatherBlockQuantized",
+        {"i": ints(-9, 9, 2, 3)},
+        {"x": ints(0, 256, 9, 16, dtype=np.uint8), "s": floats(9, 2), "z": ints(0, 256, 9, 1, dtype=np.uint8)},
+        {"bits": 4, "block_size": 16},
+        reads=("x", "i", "s", "z"),
+        domain=MICROSOFT,
+    ),
+    NodeCase("ReorderInput", {"x": IMAGE}, domain=BLOCKS),
+    NodeCase("ReorderOutput", {"x": floats(1, 16, 3, 3)}, {}, {"channels": 16}, domain=BLOCKS),
+    NodeCase("Conv", {"x": floats(1, 16, 5, 5), "w": floats(16, 16, 3, 3)}, domain=BLOCKS),
+    *(
+        NodeCase(op, {"x": floats(1, 16, 5, 5)}, {}, attrs, domain=BLOCKS)
+        for op, attrs in (
+            ("MaxPool", {"kernel_shape": [2, 2]}),
+            ("AveragePool", {"kernel_shape": [2, 2]}),
+            ("GlobalMaxPool", {}),
+            ("GlobalAveragePool", {}),
+            ("Upsample", {"scales": [1, 1, 2, 2]}),
+        )
     ),
 ]

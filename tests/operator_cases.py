@@ -309,7 +309,7 @@ CASES += [
         Case(
             "unpack_blocks",
             ((5, 7, 4), (5, 7), *zeros),
-            {"bits": bits},
+            {"bits": bits, **({"zeros_packed": kind == "uint8"} if zeros else {})},
             oracle=lambda op, attrs, arrays: unpacked(attrs["bits"], *arrays),
             dtypes=("uint8", "float32", kind)[: 2 + len(zeros)],
             ranges={0: (0, 256), 2: (0, 256)} if kind == "uint8" else {0: (0, 256)},

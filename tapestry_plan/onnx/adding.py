@@ -12,6 +12,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, DtypeNotTaken, Tensor, UnsupportedOp
+from tapestry_plan.onnx.importers.blocked import block_of, in_blocks, reads_blocks
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
     Array,
@@ -411,9 +412,10 @@ def _unfolded(at: Importing, node: Node) -> str:
 def _import(at: Importing, node: Node) -> None:
     """Add a node by its importer, and bind its outputs."""
     takes = at.importers[node.operator]
+    blocked = reads_blocks(at, node) and not _is_given(node, at)
     short = [] if takes.moves else [k for k, name in enumerate(node.inputs) if name and at.dtype_of(name) == "bfloat16"]
     try:
-        with at.widening() if short else nullcontext():
+        with at.widening() if short else at.unblocking() if blocked else nullcontext():
             results = takes.add(at, node)
     except NotOfGraphs as error:
         raise NotOfGraphs(f"{node.where}: {error}") from None
@@ -431,6 +433,9 @@ def _import(at: Importing, node: Node) -> None:
     if results is None:  # an alias, bound already
         return
     results = [results] if isinstance(results, Tensor) else list(results)
+    if blocked:
+        block = block_of(node)
+        results = [in_blocks(at, node.outputs[0], one, block) for one in results if isinstance(one, Tensor)]
     if short:
         read = [k < len(node.outputs) and bool(node.outputs[k]) for k in range(len(results))]
         results = [_rounded(one, node, k, short, at.opset) if read[k] else one for k, one in enumerate(results)]

@@ -249,6 +249,14 @@ com.microsoft::Attention 21 (float[2,4,8] x, float[8,24] w, float[24] b, int32[2
   com.microsoft.Attention <num_heads = 2> (x, w, b, ends) }
 com.microsoft::BiasGelu 21 (float[3,4] x, float[4] b) => (y) { y = com.microsoft.BiasGelu (x, b) }
 com.microsoft::FastGelu 21 (float[3,4] x, float[4] b) => (y) { y = com.microsoft.FastGelu (x, b) }
+com.microsoft::DequantizeLinear 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.DequantizeLinear (x, s, z) }
+com.microsoft::DynamicQuantizeMatMul 21 (float[3,4] a, uint8[4,5] b) => (y) <float s = {0.02}> { y =
+  com.microsoft.DynamicQuantizeMatMul (a, b, s) }
+com.microsoft::FusedConv 21 (float[1,3,5,5] x, float[4,3,3,3] w, float[4] b) => (y) { y = com.microsoft.FusedConv
+  <activation = "Relu"> (x, w, b) }
+com.microsoft::FusedGemm 21 (float[3,4] a, float[4,5] b) => (y) { y = com.microsoft.FusedGemm <activation = "Relu">
+  (a, b) }
 com.microsoft::FusedMatMul 21 (float[2,3,4] a, float[2,3,5] b) => (y) { y = com.microsoft.FusedMatMul <alpha: float =
   0.5, transA = 1> (a, b) }
 com.microsoft::GroupQueryAttention 21 (float[2,3,16] q, float[2,3,8] k, float[2,3,8] v) => (y) <int32[2] ends = {2,2},
@@ -259,6 +267,8 @@ com.microsoft::QAttention 21 (uint8[2,4,8] x, int8[8,24] w, float[24] b) => (y) 
 com.microsoft::EmbedLayerNormalization 21 (int32[2,3] i, int32[2,3] s, float[9,4] w, float[5,4] p, float[2,4] t,
   float[4] g, float[4] b, int32[2,3] m) => (y, n) { y, n = com.microsoft.EmbedLayerNormalization (i, s, w, p, t, g, b,
   m) }
+com.microsoft::GatherBlockQuantized 21 (uint8[9,16] x, int64[2,3] i, float[9,2] s) => (y) { y =
+  com.microsoft.GatherBlockQuantized <bits = 4, block_size = 16> (x, i, s) }
 com.microsoft::Gelu 21 (float[3,4] x) => (y) { y = com.microsoft.Gelu (x) }
 com.microsoft::MatMulIntegerToFloat 21 (uint8[2,3,4] a, int8[4,5] b, float s, float[5] t) => (y) { y =
   com.microsoft.MatMulIntegerToFloat (a, b, s, t) }
@@ -266,10 +276,16 @@ com.microsoft::MatMulNBits 21 (float[2,3,32] x, uint8[6,2,8] w, float[12] s) => 
   <K = 32, N = 6, bits = 4, block_size = 16> (x, w, s) }
 com.microsoft::MultiHeadAttention 21 (float[2,3,8] q, float[2,5,8] k, float[2,5,12] v, float[28] b, int32[2,5] pad) =>
   (y) { y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v, b, pad) }
+com.microsoft::NhwcMaxPool 21 (uint8[1,5,5,3] x) => (y) { y = com.microsoft.NhwcMaxPool <kernel_shape: ints = [2, 2]>
+  (x) }
 com.microsoft::QGemm 21 (uint8[3,4] a, uint8[4,5] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QGemm (a, s, z, b, s, z, "", s, z) }
 com.microsoft::QLinearAdd 21 (uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QLinearAdd (a, s, z, b, s, z, s, z) }
+com.microsoft::QLinearAveragePool 21 (uint8[2,3,4,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearAveragePool <kernel_shape: ints = [2, 2]> (x, s, z, s, z) }
+com.microsoft::QLinearConv 21 (uint8[1,5,5,3] x, int8[4,3,3,3] w) => (y) <float s = {0.02}, uint8 z = {120}, int8 o =
+  {0}> { y = com.microsoft.QLinearConv <channels_last = 1> (x, s, z, w, s, o, s, z) }
 com.microsoft::QLinearConcat 21 (uint8[3,4] a, uint8[2,4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QLinearConcat <axis = 0> (s, z, a, s, z, b, s, z) }
 com.microsoft::QLinearGlobalAveragePool 21 (uint8[2,3,4,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
@@ -278,6 +294,12 @@ com.microsoft::QLinearLeakyRelu 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint
   com.microsoft.QLinearLeakyRelu <alpha: float = 0.1> (x, s, z, s, z) }
 com.microsoft::QLinearMul 21 (uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QLinearMul (a, s, z, b, s, z, s, z) }
+com.microsoft::QLinearSoftmax 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearSoftmax <opset = 13> (x, s, z, s, z) }
+com.microsoft::QLinearWhere 21 (bool[3,4] c, uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QLinearWhere (c, a, s, z, b, s, z, s, z) }
+com.microsoft::QuantizeLinear 21 (float[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
+  com.microsoft.QuantizeLinear (x, s, z) }
 com.microsoft::QLinearSigmoid 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QLinearSigmoid (x, s, z, s, z) }
 com.microsoft::QuickGelu 21 (float[3,4] x) => (y) { y = com.microsoft.QuickGelu <alpha: float = 1.3> (x) }
@@ -287,6 +309,18 @@ com.microsoft::SkipLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[
   total) { y, "", "", total = com.microsoft.SkipLayerNormalization <epsilon: float = 1e-05> (x, s, g, b, c) }
 com.microsoft::SkipSimplifiedLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[4] g) => (y) { y =
   com.microsoft.SkipSimplifiedLayerNormalization <epsilon: float = 1e-05> (x, s, g) }
+com.microsoft.nchwc::AveragePool 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.AveragePool <kernel_shape:
+  ints = [2, 2]> (x) }
+com.microsoft.nchwc::Conv 21 (float[1,16,5,5] x, float[16,16,3,3] w) => (y) { y = com.microsoft.nchwc.Conv (x, w) }
+com.microsoft.nchwc::GlobalAveragePool 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.GlobalAveragePool (x) }
+com.microsoft.nchwc::GlobalMaxPool 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.GlobalMaxPool (x) }
+com.microsoft.nchwc::MaxPool 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.MaxPool <kernel_shape: ints =
+  [2, 2]> (x) }
+com.microsoft.nchwc::ReorderInput 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.ReorderInput (x) }
+com.microsoft.nchwc::ReorderOutput 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.ReorderOutput <channels =
+  16> (x) }
+com.microsoft.nchwc::Upsample 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.Upsample <scales: ints =
+  [1, 1, 2, 2]> (x) }
 """
 _PARTS = {
     name: (opset, graph) for name, opset, graph in re.findall(r"^(\S+) (\d+) (.+(?:\n  .+)*)$", _TEXTS, re.MULTILINE)

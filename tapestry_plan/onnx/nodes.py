@@ -185,6 +185,8 @@ class Importing:
         stored = count_stored(model) - checked.filled
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
         self._budget.spend(checked.filled)
+        self.few_bits = sum(_count_packed(node) for node in model.graph.node)
+        """How many weights of few bits the model's products have."""
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
@@ -194,6 +196,8 @@ class Importing:
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
         self.pooled: dict[str, tuple[int, ...]] = {}
         """The shape in which numbers of cells that a MaxPool found count, by the model's tensor of them."""
+        self.blocked: dict[str, Tensor] = {}
+        """Tensors of the model that have their channels in blocks, each with the graph's tensor in the usual order."""
         self.listed: frozenset[str] = frozenset()
         """The model's sequences that are lists of its tensors, as far as they are made …"""
         self.sequences: dict[str, Any] = {}
@@ -208,6 +212,16 @@ class Importing:
         self._held: set[str] = set()
         """Tensors of the graph that model tensors are."""
         self._is_wide = False
+        self._is_unblocked = False
+
+    @contextmanager
+    def unblocking(self) -> Iterator[None]:
+        """Give out tensors that have their channels in blocks in the usual order."""
+        self._is_unblocked = True
+        try:
+            yield
+        finally:
+            self._is_unblocked = False
 
     @contextmanager
     def widening(self) -> Iterator[None]:
@@ -245,6 +259,10 @@ class Importing:
     def has(self, name: str) -> bool:
         """Whether a model tensor, or a sequence of such, has been made, or its value is known."""
         return name in self.tensors or name in self._values or name in self.sequences
+
+    def note_blocked(self, name: str, usual: Tensor) -> None:
+        """Note a tensor in the usual order, of which a model tensor is the same with its channels in blocks."""
+        self._put(self.blocked, name, usual)
 
     def list_tensors(self, name: str, held: Any) -> None:
         """Note what a sequence holds."""
@@ -308,10 +326,27 @@ class Importing:
             return self.graph.constant(f"{node.name}.value", one).broadcast_to(tuple(shape))
         return np.full(shape, one)
 
+    def product_over_none(
+        self, node: Node, left: Sequence[int], right: Sequence[int], dtype: str = "float32"
+    ) -> Tensor | None:
+        """The product of matrices of these shapes over no cells: zeros; None where it is over some, or has none itself.
+
+        No operator takes such matrices, and ONNX Runtime leaves what the memory held in some of these products.
+        """
+        if tuple(left[-1:]) != (0,) or tuple(right[-2:][:1]) != (0,):
+            return None
+        rows, columns = tuple(left[-2:-1]), tuple(right[1:][-1:])
+        shape = (*np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2])), *rows, *columns)
+        if 0 in shape:
+            return None
+        return self.graph.constant(f"{node.name}.none", np.zeros((), dtype)).broadcast_to(shape)
+
     def tensor(self, name: str) -> Tensor:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
         if self._is_wide:
             return self._widened(name)
+        if self._is_unblocked and name in self.blocked:
+            return self.blocked[name]
         found = self.tensors.get(name)
         if found is None:
             array = self.value(name)
@@ -422,6 +457,15 @@ class Importing:
         if self.is_known(name) and node.op_type != "Constant":
             self._put(self._computed, name, next(filter(None, node.outputs)))
 
+    def computed(self, node: Node, label: str, value: Array) -> Tensor:
+        """What an importer computed of known values, as a constant that counts among what was computed in advance."""
+        name = f"{node.name}.{label}"
+        while name in self.taken or self.has(name) or self.graph.has_name(name):
+            name += "_"
+        self.taken.add(name)
+        self.bind_computed(node, name, value)
+        return self.tensor(name)
+
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""
         if self.is_known(of):
@@ -432,6 +476,8 @@ class Importing:
             self._put(self.tensors, name, self.tensors[of])
         if of in self.pooled:
             self.pooled[name] = self.pooled[of]
+        if of in self.blocked:
+            self.note_blocked(name, self.blocked[of])
 
     def dtype_of(self, name: str) -> str:
         """The dtype of a model tensor."""
@@ -491,6 +537,13 @@ def _list_tensors(graph: Any) -> Iterator[str]:
         yield value.name
     for node in graph.node:
         yield from node.output
+
+
+def _count_packed(node: Any) -> int:
+    """The numbers of few bits that a node multiplies by."""
+    if node.op_type != "MatMulNBits":
+        return 0
+    return prod(max(0, one.i) for one in node.attribute if one.name in ("K", "N"))
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:

@@ -13,8 +13,10 @@ from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, SHORT_FLOATS, Op, Tensor
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import attention as onnx_attention
+from tapestry_plan.onnx.importers import blocked as onnx_blocked
 from tapestry_plan.onnx.importers import drawn as onnx_drawn
 from tapestry_plan.onnx.importers import fourier as onnx_fourier
+from tapestry_plan.onnx.importers import fused as onnx_fused
 from tapestry_plan.onnx.importers import indices as onnx_indices
 from tapestry_plan.onnx.importers import microsoft as onnx_microsoft
 from tapestry_plan.onnx.importers import quantized as onnx_quantized
@@ -505,11 +507,21 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::EmbedLayerNormalization": Import(
         onnx_microsoft.embedded, 7, 9, idle=("mask_index_type",), gaps=(1, 4)
     ),
+    "com.microsoft::DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
+    "com.microsoft::DynamicQuantizeMatMul": Import(onnx_quantized.matmul_of_bytes, 3, 5),
+    "com.microsoft::FusedConv": Import(onnx_fused.convolution, 2, 4),
+    "com.microsoft::FusedGemm": Import(onnx_fused.product, 2, 3),
+    "com.microsoft::GatherBlockQuantized": Import(onnx_quantized.gathered_blocks, 3, 4),
     "com.microsoft::Gelu": Import(onnx_microsoft.gelu("none")),
     "com.microsoft::MatMulIntegerToFloat": Import(onnx_quantized.matmul_to_float, 4, 7),
     "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),
+    "com.microsoft::NhwcMaxPool": Import(onnx_indices.nhwc_max_pool),
     "com.microsoft::QGemm": Import(onnx_quantized.qgemm, 6, 9),
     "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 7, 8, gaps=(2, 5)),
+    "com.microsoft::QLinearAveragePool": Import(
+        onnx_quantized.of_numbers(onnx_quantized.pooled, (0,), 3), 4, 5, gaps=(2,)
+    ),
+    "com.microsoft::QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
     "com.microsoft::QLinearConcat": Import(onnx_quantized.qlinear_concat, 5, None),
     "com.microsoft::QLinearGlobalAveragePool": Import(onnx_quantized.qlinear_average, 5, 5),
     "com.microsoft::QLinearLeakyRelu": Import(
@@ -518,6 +530,9 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::QLinearMul": Import(
         onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 7, 8, gaps=(2, 5)
     ),
+    "com.microsoft::QLinearSoftmax": Import(onnx_quantized.of_numbers(onnx_quantized.shared, (0,), 3), 5, 5, gaps=(2,)),
+    "com.microsoft::QLinearWhere": Import(onnx_quantized.of_numbers(onnx_quantized.chosen, (1, 4), 7), 9, 9),
+    "com.microsoft::QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3),
     "com.microsoft::QLinearSigmoid": Import(onnx_quantized.of_numbers(onnx_quantized.bent, (0,), 3), 4, 5, gaps=(2,)),
     "com.microsoft::RotaryEmbedding": Import(onnx_attention.rotary_embedding, 4, 4, idle=("num_heads",)),
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
@@ -536,6 +551,14 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
+    "com.microsoft.nchwc::AveragePool": Import(onnx_blocked.average_pool),
+    "com.microsoft.nchwc::Conv": Import(onnx_blocked.conv, 2, 4),
+    "com.microsoft.nchwc::GlobalAveragePool": Import(onnx_blocked.global_average_pool),
+    "com.microsoft.nchwc::GlobalMaxPool": Import(onnx_blocked.global_max_pool),
+    "com.microsoft.nchwc::MaxPool": Import(onnx_blocked.max_pool, idle=("storage_order",)),
+    "com.microsoft.nchwc::ReorderInput": Import(onnx_blocked.reorder_input),
+    "com.microsoft.nchwc::ReorderOutput": Import(onnx_blocked.reorder_output),
+    "com.microsoft.nchwc::Upsample": Import(onnx_blocked.upsample),
     f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_operator, 3, 5),
     f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_operator, 3, 5),
     **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 0, 1) for name in sorted(DRAWING)},

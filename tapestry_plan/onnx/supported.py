@@ -18,6 +18,9 @@ from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
 
+TAKE_LESS = frozenset({"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean"})
+"""Operators that take fewer dtypes here than ONNX has for them: nodes of others are opaque."""
+
 CutAxes = tuple[tuple[str, tuple[str, ...]], ...]
 """Operators of graphs, each with its index axes."""
 
@@ -83,6 +86,8 @@ def _look_at_all() -> Iterator[Supported]:
         schema, example = schema_of(op_type, newest, domain), read_example(name)
         graph = Graph() if example is None else load_onnx(example, opaque=False)
         dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
+        if name in TAKE_LESS and example is not None:
+            dtypes = tuple(dtype for dtype in dtypes if dtype in _dtypes_taken(example, short=True))
         yield Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
 
 
@@ -110,28 +115,50 @@ def _list_axes(graph: Graph, names: Collection[str]) -> CutAxes:
     return tuple(sorted(found, key=lambda key: -found[key]))
 
 
-def _dtypes_taken(example: Any) -> tuple[str, ...]:
-    """Dtypes with which an example is imported, in place of its first operand's; of short ones bfloat16 alone."""
+def _dtypes_taken(example: Any, *, short: bool = False) -> tuple[str, ...]:
+    """Dtypes with which an example is imported, in place of its first operand's; of short ones, unless asked, one."""
     from onnx import TensorProto, helper
 
     codes = [code for code in TensorProto.DataType.values() if code not in (TensorProto.UNDEFINED, TensorProto.STRING)]
     dtypes = {code: np.dtype(helper.tensor_dtype_to_np_dtype(code)) for code in codes}
-    tried = {code: d.name for code, d in dtypes.items() if is_number(d) and (d.isbuiltin == 1 or d.name == "bfloat16")}
-    return _sorted(name for code, name in tried.items() if _is_taken(example, code))
+    tried = {code: d.name for code, d in dtypes.items() if is_number(d)}
+    return _sorted(
+        name
+        for code, name in tried.items()
+        if (short or dtypes[code].isbuiltin == 1 or name == "bfloat16") and _is_taken(example, code)
+    )
 
 
 def _is_taken(example: Any, code: int) -> bool:
+    from onnx import helper, numpy_helper
+
     model = type(example)()
     model.CopyFrom(example)
     first = model.graph.input[0].type.tensor_type.elem_type
     for value in model.graph.input:
         if value.type.tensor_type.elem_type == first:
             value.type.tensor_type.elem_type = code
+    for stored in model.graph.initializer:
+        if stored.data_type == first:
+            value = numpy_helper.to_array(stored).astype(helper.tensor_dtype_to_np_dtype(code))
+            stored.CopyFrom(numpy_helper.from_array(value, stored.name))
+    for attribute in model.graph.node[0].attribute if model.graph.node[0].op_type == "BitCast" else ():
+        attribute.i = _beside(code)
     try:
         load_onnx(model, opaque=False)
     except ValueError:
         return False
     return True
+
+
+def _beside(code: int) -> int:
+    """Another element type of as many bits, for BitCast: of none it is an identity."""
+    from onnx import TensorProto, helper
+
+    name, nbytes = str(helper.tensor_dtype_to_np_dtype(code).name), helper.tensor_dtype_to_np_dtype(code).itemsize
+    bits = next((n for n in (2, 4) if name.startswith((f"int{n}", f"uint{n}", f"float{n}_"))), 8 * nbytes)
+    wanted = f"INT{bits}" if name == f"uint{bits}" else f"UINT{bits}"
+    return int(TensorProto.DataType.Value(wanted))
 
 
 def _dtypes_of(schema: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS
 from tapestry_plan.ops import tuning
 from tapestry_sets.limits import cut_text, quote
 
@@ -153,6 +154,57 @@ def is_in_runtime(operator: str) -> bool:
 
 
 @lru_cache(maxsize=tuning.KEPT_EVALUATORS)
+def _widen(text: str) -> tuple[bytes, dict[str, str], list[str]]:
+    """A model that is given and makes no short numbers, which arrays of ONNX Runtime are not: it casts them itself.
+
+    Beside it the dtypes of its inputs that it is given wide, by name, and of each output the one that it has, or "".
+    """
+    from onnx import ModelProto, helper
+
+    model = ModelProto()
+    model.CopyFrom(decode_model(text))
+    given, made, casts = dict[str, str](), list[str](), list[Any]()
+    for value in model.graph.input:
+        code, short = value.type.tensor_type.elem_type, _short_dtype(value)
+        if short:
+            name, value.name = value.name, f"{value.name}, wide"
+            value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(_wide_dtype(short)))
+            given[value.name] = short
+            casts.append(helper.make_node("Cast", [value.name], [name], to=code))
+    nodes = [*casts, *model.graph.node]
+    for value in model.graph.output:
+        short = _short_dtype(value)
+        made.append(short)
+        if short:
+            name, value.name = value.name, f"{value.name}, wide"
+            code = helper.np_dtype_to_tensor_dtype(np.dtype(_wide_dtype(short)))
+            value.type.tensor_type.elem_type = code
+            nodes.append(helper.make_node("Cast", [name], [value.name], to=code))
+    if not any((given, *made)):
+        return b64decode(text), {}, made
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model.SerializeToString(), given, made
+
+
+def _short_dtype(value: Any) -> str:
+    """The dtype of an input or an output, where it is a short one; else nothing."""
+    from onnx import helper
+
+    code = value.type.tensor_type.elem_type if value.type.WhichOneof("value") == "tensor_type" else 0
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(code).name if code else ""
+    except (KeyError, TypeError):
+        return ""
+    return dtype if dtype in SHORT_DTYPES else ""
+
+
+def _wide_dtype(short: str) -> str:
+    """A dtype of NumPy's that has all numbers of a short one."""
+    return "float32" if short in SHORT_FLOATS else "uint8" if short.startswith("u") else "int8"
+
+
+@lru_cache(maxsize=tuning.KEPT_EVALUATORS)
 def _open_session(text: str) -> Any:
     """A session of ONNX Runtime, or in words why there is none."""
     runtime = _find_runtime()
@@ -162,7 +214,8 @@ def _open_session(text: str) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     try:
-        return runtime.InferenceSession(b64decode(text), options, ["CPUExecutionProvider"])
+        model = _widen(text)[0]
+        return runtime.InferenceSession(model, options, ["CPUExecutionProvider"])
     except Exception as error:  # what it raises of an operator or dtype that it has no kernel for is of no one class
         return f"does not take it: {cut_text(' '.join(str(error).split()), 300)}"
 
@@ -172,8 +225,12 @@ def _run_session(text: str, given: Mapping[str, Any]) -> list[Any]:
     session = (_open_session.__wrapped__ if RANDOM_OPS & kinds else _open_session)(text)  # a kept one's draws go on
     if isinstance(session, str):
         raise ValueError(session)
-    names = {value.name for value in session.get_inputs()}
-    feeds = {name: value for name, value in given.items() if name in names}
+    _, wide, made = _widen(text)
+    feeds = {}
+    for name in (value.name for value in session.get_inputs()):
+        own = name.removesuffix(", wide") if name in wide else name
+        if own in given:
+            feeds[name] = given[own].astype(_wide_dtype(wide[name])) if name in wide else given[own]
     options = _find_runtime().RunOptions()
     options.log_severity_level = 4
 
@@ -185,7 +242,8 @@ def _run_session(text: str, given: Mapping[str, Any]) -> list[Any]:
         clock.daemon = True
         clock.start()
     try:
-        return list(session.run(None, feeds, options))
+        found = session.run(None, feeds, options)
+        return [one.astype(short) if short else one for one, short in zip(found, made, strict=True)]
     except Exception as error:  # as above
         if options.terminate:
             raise _TakesTooLong(_tell_limit()) from None

@@ -27,7 +27,8 @@ OPAQUE_SECONDS = 600.0
 # ------------------------------------------------------------------ tuning
 
 TILE_CELLS = 1 << 18
-"""Cells that the formula of an activation is applied to at once: what it computes in between is no larger."""
+"""Cells that the formula of an activation is applied to, or that are unpacked, at once: what it computes in between is
+no larger."""
 
 TILE_NBYTES = 1 << 21
 """Bytes of one tile of a convolution's unfolded windows, which are multiplied while they are in cache."""

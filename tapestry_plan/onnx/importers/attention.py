@@ -393,11 +393,17 @@ def rotary_embedding(at: Importing, node: Node) -> Result:
             f"its input 0 has shape {quote(x.shape)}; (batch, positions, heads · width) or (batch, heads, positions, "
             "width) is needed: reshape it"
         )
-    flat, width = x.ndim == 3, 2 * at.shape(tables[0])[-1]
+    if attrs.get("interleaved", 0) not in (0, 1):
+        raise ValueError(f"interleaved is {attrs['interleaved']}; 0 and 1 are known")
+    flat, width, turned = x.ndim == 3, 2 * at.shape(tables[0])[-1], attrs.get("rotary_embedding_dim", 0)
+    if turned and not attrs.get("num_heads"):
+        raise ValueError("rotary_embedding_dim needs num_heads")
+    if turned not in (0, width):
+        raise ValueError(
+            f"rotary_embedding_dim is {turned}; cos_cache of shape {at.shape(tables[0])} turns {width} cells"
+        )
     if flat:
-        if attrs.get("rotary_embedding_dim") and not attrs.get("num_heads"):
-            raise ValueError("rotary_embedding_dim needs num_heads")
-        x = _by_head(x, attrs["num_heads"] if attrs.get("rotary_embedding_dim") else x.shape[-1] // max(width, 1))
+        x = _by_head(x, attrs["num_heads"] if turned else x.shape[-1] // max(width, 1))
     batch, _, length, _ = x.shape
     places, numbers = ops.astype(at.tensor(node.inputs[1]), "int64"), np.arange(length)
     if places.shape == (1,):

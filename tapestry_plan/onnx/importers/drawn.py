@@ -43,14 +43,26 @@ def drawn(numbers: Numbers) -> Callable[[Importing, Node], Result]:
             raise ValueError(f"its numbers would be {dtype}; they are floating ones: give it such a dtype")
         if function is ops.uniform and not first <= second < np.inf:
             raise refusal(node, f"low = {first} and high = {second} are not supported, only finite ones in this order")
-        if prod(shape) == 0 or (function is ops.uniform and first == second):
+        wide = "float64" if dtype == "float64" else "float32"
+        ends = _ends(first, second, dtype) if function is ops.uniform and dtype != wide else (first, second)
+        if prod(shape) == 0 or (function is ops.uniform and (first == second or ends[0] > ends[1])):
             at.bind_computed(node, node.outputs[0], at.fill(node, np.asarray(first, dtype), shape))
             return None
-        wide = "float64" if dtype == "float64" else "float32"
         made = function(at.graph, shape, first, second, dtype=wide, name=node.name, **_key(node))
+        if function is ops.uniform and dtype != wide:  # which rounding may reach
+            made = ops.clip(made, *ends)
         return ops.astype(made, dtype)
 
     return add
+
+
+def _ends(low: float, high: float, dtype: str) -> tuple[float, float]:
+    """The first number of a dtype from `low` on, and the last one below `high`."""
+    first, last = (np.asarray(n).astype(dtype) for n in (low, high))
+    above, below = (np.asarray(n).astype(dtype) for n in (np.inf, -np.inf))
+    first = np.nextafter(first, above) if float(first) < low else first
+    last = np.nextafter(last, below) if float(last) >= high else last
+    return float(first), float(last)
 
 
 def bernoulli(at: Importing, node: Node) -> Result:

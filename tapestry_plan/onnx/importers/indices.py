@@ -138,21 +138,15 @@ def gather_nd(at: Importing, node: Node) -> Result:
 
 def max_pool(at: Importing, node: Node) -> Result:
     """The largest cells of windows, and where something reads them their numbers in the tensor."""
-    asks = len(node.outputs) > 1 and bool(node.outputs[1])
-    is_float = np.dtype(at.tensor(node.inputs[0]).dtype).kind == "f"
-    made = onnx_windows.max_pool(at, node) if is_float else None
-    if is_float and not asks:
+    x = at.tensor(node.inputs[0])
+    made = largest(at, node, x)
+    if len(node.outputs) < 2 or not node.outputs[1]:
         return made
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    kernel = tuple(node.attrs["kernel_shape"])
     if node.attrs.get("ceil_mode"):
-        raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices, nor integers, here")
+        raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices here")
     window = expansions.Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
-    lowest = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(x.dtype).min
-    cut = expansions.windows_of(x, window, lowest)
-    if not is_float:
-        made = ops.max(cut, tuple(range(x.ndim, cut.ndim)), name=node.name)
-    if not asks:
-        return made
+    cut = expansions.windows_of(_floating(x), window, -np.inf)
     rank, extents, out = len(kernel), x.shape[2:], cut.shape[2 : x.ndim]
     taps = ops.argmax(cut.reshape((*cut.shape[: x.ndim], prod(kernel))), -1)
     order = range(rank)[::-1] if node.attrs.get("storage_order") else range(rank)
@@ -167,12 +161,26 @@ def max_pool(at: Importing, node: Node) -> Result:
     number = ops.take(known["taps"], taps) + known["windows"] + known["channels"]
     if not node.attrs.get("storage_order"):
         at.pooled[node.outputs[1]] = x.shape
-    return [_only(made), number]
+    return [made, number]
 
 
-def _only(made: Result) -> Tensor:
-    assert isinstance(made, Tensor), "a pool has one result"
-    return made
+def largest(at: Importing, node: Node, x: Tensor) -> Tensor:
+    """The largest cells of windows of a tensor; integers, which are of 8 bits, as floats that hold them."""
+    made = onnx_windows.max_pool(at, node, _floating(x))
+    return made if made.dtype == x.dtype else ops.astype(made, x.dtype)
+
+
+def _floating(x: Tensor) -> Tensor:
+    if np.dtype(x.dtype).kind == "f":
+        return x
+    if x.dtype not in ("int8", "uint8"):
+        raise ValueError(f"its input 0 is {x.dtype}; floating numbers, or integers of 8 bits, are needed: cast it")
+    return ops.astype(x, "float32")
+
+
+def nhwc_max_pool(at: Importing, node: Node) -> Result:
+    """The same of a tensor whose channels are last."""
+    return onnx_windows.channels_last(largest(at, node, onnx_windows.channels_first(at.tensor(node.inputs[0]))))
 
 
 def max_unpool(at: Importing, node: Node) -> Result:

@@ -24,6 +24,9 @@ def gelu(approximate: str) -> Callable[[Importing, Node], Result]:
 
 def embedded(at: Importing, node: Node) -> Result:
     """The sum of the rows of words, positions and segments, normalized, and how many ones each row of a mask has."""
+    if at.lacks_cells(node.inputs[0]) and len(shape := at.shape(node.inputs[0])) == 2 and shape[0]:
+        none = np.empty((*shape, at.shape(node.inputs[2])[-1]), at.dtype_of(node.inputs[2]))
+        return [none, np.zeros(shape[0], np.int32), none]
     words, segments, mask, places = (at.tensor(node.inputs[k]) if node.input(k) else None for k in (0, 1, 7, 8))
     assert words is not None, "it is needed"
     shapes = [one.shape for one in (words, segments, mask) if one is not None]
@@ -49,15 +52,24 @@ def quick_gelu(at: Importing, node: Node) -> Result:
 
 
 def fused_matmul(at: Importing, node: Node) -> Result:
-    a, b = at.inputs(node)
-    sides = []
-    for x, side in ((a, "A"), (b, "B")):
-        if node.attrs.get(f"transBatch{side}"):
-            raise refusal(node, f"transBatch{side} is not supported; transpose the operand before")
-        sides.append(x.swapaxes(-1, -2) if node.attrs.get(f"trans{side}") and x.ndim > 1 else x)
-    if min(x.ndim for x in sides) < 2:
+    """A product of matrices, with axes exchanged before: the last two, or the first with those of the batch."""
+    alpha, orders = float(node.attrs.get("alpha", 1.0)), []
+    for name, side in zip(node.inputs, "AB", strict=True):
+        order = list(range(len(at.shape(name))))
+        if node.attrs.get(f"transBatch{side}") and len(order) > 2:
+            order = [*order[1:-1], 0, order[-1]]
+        if node.attrs.get(f"trans{side}") and len(order) > 1:
+            order[-2:] = order[:-3:-1]
+        orders.append(order)
+    if min(map(len, orders)) < 2:
         raise refusal(node, "vectors are not supported; give matrices")
-    alpha = float(node.attrs.get("alpha", 1.0))
+    left, right = ([at.shape(name)[k] for k in order] for name, order in zip(node.inputs, orders, strict=True))
+    made = at.product_over_none(node, left, right, at.dtype_of(node.inputs[0]))
+    if made is not None:
+        return made
+    sides = (
+        x if order == sorted(order) else x.permute_dims(order) for x, order in zip(at.inputs(node), orders, strict=True)
+    )
     made = ops.matmul(*sides, name=node.name)
     return made if alpha == 1 else made * alpha
 

@@ -13,9 +13,16 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor, concat
-from tapestry_plan.onnx.importers.windows import check_kernel, window_of
-from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Graph, Shard, Tensor, concat
+from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.importers.windows import (
+    average_pool,
+    channels_first,
+    channels_last,
+    check_kernel,
+    window_of,
+)
+from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 
@@ -75,19 +82,26 @@ def qlinear_conv(at: Importing, node: Node) -> Result:
         total = total + ops.astype(at.tensor(node.inputs[8]), total.dtype).reshape(column)
     ratio = _ratio(at, node, 1, 4, 6)
     ratio = ratio.reshape(column) if ratio.size > 1 else ratio
-    return _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+    made = _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+    return channels_last(made) if node.attrs.get("channels_last") else made
 
 
 def matmul_of_few_bits(at: Importing, node: Node) -> Result:
     """A product with weights of 2, 4 or 8 bits, of which each block has a scale and a zero point.
 
-    Each device unpacks the rows that it multiplies by; what is stored, and moved, are the bytes.
+    They are unpacked at import where all of a model's take no more bytes than known values may. Else each device
+    unpacks, in each run, the rows that it multiplies by: what is stored, and moved, are the bytes.
     """
-    attrs, x, packed = node.attrs, at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    attrs = node.attrs
     rows, summed, block, bits = attrs["N"], attrs["K"], attrs["block_size"], attrs.get("bits", 4)
-    if bits not in (2, 4, 8) or min(rows, summed, block) < 1 or attrs.get("weight_prepacked") or node.input(4):
+    if bits not in (2, 4, 8) or min(rows, summed + 1, block) < 1 or attrs.get("weight_prepacked") or node.input(4):
         raise refusal(node, "weights of other than 2, 4 or 8 bits, prepacked ones and g_idx are not supported")
     blocks = -(-summed // block)
+    if summed == 0:
+        made = at.product_over_none(node, at.shape(node.inputs[0]), (0, rows), at.dtype_of(node.inputs[0]))
+        if made is not None:
+            return made + at.tensor(node.inputs[5]) if node.input(5) else made
+    x, packed = (at.tensor(name) for name in node.inputs[:2])
     wanted, scales = (rows, blocks, block * bits // 8), at.tensor(node.inputs[2])
     is_fitting = packed.shape == wanted and x.shape[-1:] == (summed,) and scales.size == rows * blocks
     if not is_fitting or packed.dtype != "uint8" or scales.dtype != x.dtype or x.ndim < 2:
@@ -105,10 +119,92 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
         raise ValueError(
             f"its bias has shape {quote(bias.shape)}; {(rows,)} is needed, a number for each of N columns: reshape it"
         )
-    blocks_of = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
-    weights = blocks_of.reshape(rows, blocks * block)[:, :summed].T
-    made = ops.matmul(x, weights, name=node.name)
+    weights = _unpacked(at, node, (rows, blocks, block), bits, x.dtype)
+    if weights is None:
+        unpacked = ops.unpack_blocks(packed, scales.reshape(rows, blocks), zeros, bits=bits)
+        weights = unpacked.reshape(rows, blocks * block)[:, :summed]
+    made = ops.matmul(x, weights.T, name=node.name)
     return made if bias is None else made + bias
+
+
+def _unpacked(at: Importing, node: Node, shape: tuple[int, int, int], bits: int, dtype: str) -> Tensor | None:
+    """Known weights of few bits as numbers; None of others, and where a model has too many."""
+    rows, blocks, block = shape
+    names, itemsize = [name for name in node.inputs[1:4] if name], np.dtype(dtype).itemsize
+    if not all(map(at.is_known, names)) or at.few_bits * itemsize > tuning.FOLDED_NBYTES:
+        return None
+    try:
+        at.spend(node, prod(shape) * itemsize)
+    except TooLargeToFold:
+        return None
+    given = [at.value(name) for name in names]
+    given[1] = given[1].reshape(rows, blocks).astype(dtype)
+    if node.input(3):
+        given[2] = given[2].reshape(rows, -1)
+    made = np.empty(shape, dtype)
+    scratch = Graph()  # in which the operator says what does not fit, and is run whole
+    operands = [scratch.input(f"x{k}", one.shape, one.dtype.name) for k, one in enumerate(given)]
+    name = ops.unpack_blocks(*operands, bits=bits).name
+    signature, attrs = scratch.signature(name), scratch.nodes[name].attrs
+    inputs, outputs = (
+        tuple(one.projection.bounding_box(signature.index) for one in side)
+        for side in (signature.inputs, signature.outputs)
+    )
+    shard = Shard(signature.index, signature, attrs, inputs, outputs, np.empty(0, np.uint8))
+    ops.unpack_blocks.op.block(np, given, [made], shard)
+    return at.computed(node, "weights", made.reshape(rows, blocks * block)[:, : node.attrs["K"]])
+
+
+def gathered_blocks(at: Importing, node: Node) -> Result:
+    """Numbers of few bits, or of 8, at indices: of each block with its scale and zero point; beyond them zeros."""
+    attrs, names = node.attrs, [node.inputs[0], *node.inputs[2:]]
+    shape, scales = at.shape(names[0]), at.shape(names[1])
+    (axis,) = axes_of([attrs.get("gather_axis", 0)], len(shape), "gather_axis")
+    (along,) = axes_of([attrs.get("quantize_axis", 1)], len(shape), "quantize_axis")
+    bits, dtype = attrs.get("bits", 4), at.dtype_of(names[0])
+    block = attrs.get("block_size", 128) or shape[along]
+    is_packed, each = dtype == "uint8", 8 // bits if bits in (2, 4, 8) else 0
+    if not each or axis == along or (is_packed and (axis or along != len(shape) - 1)):
+        raise refusal(
+            node, f"numbers of {bits} bits in blocks along axis {along}, gathered along {axis}: not supported"
+        )
+    cells = shape[along] * (each if is_packed else 1)
+    wanted = (*shape[:along], -(-cells // block), *shape[along + 1 :])
+    if len(scales) != len(shape) or any(n not in (m, 1) for n, m in zip(scales, wanted, strict=True)):
+        raise ValueError(f"scales have shape {quote(scales)}; {wanted} is needed")
+    if is_packed and (scales != wanted or cells % block):
+        raise refusal(node, f"rows of {cells} numbers and scales of shape {quote(scales)}, of {wanted}: not supported")
+    indices = at.tensor(node.inputs[1])
+    known = at.value(node.inputs[1]) if at.is_known(node.inputs[1]) else None
+    inside = None
+    if known is None or ((known < -shape[axis]) | (known >= shape[axis])).any():
+        inside = ops.logical_and(ops.greater_equal(indices, -shape[axis]), ops.less(indices, shape[axis]))
+        indices, known = ops.where(inside, indices, 0), None
+    values, scale, *zeros = (
+        _taken(at.tensor(name), indices if known is None else known, axis, shape) for name in names
+    )
+    if is_packed:
+        rows = prod(values.shape[:-1])
+        parts = [one.reshape(rows, -1) for one in (scale, *zeros)]
+        made = ops.unpack_blocks(values.reshape(rows, cells // block, block // each), *parts, bits=bits)
+        made = made.reshape(*values.shape[:-1], cells)
+    else:
+        place = along + (indices.ndim - 1 if along > axis else 0)
+        made = ops.astype(values, WIDE)
+        if zeros:
+            made = made - _repeated(ops.astype(zeros[0], WIDE), cells, block, place)
+        made = ops.astype(made * _repeated(ops.astype(scale, WIDE), cells, block, place), scale.dtype)
+    if inside is None:
+        return made
+    ones = inside.reshape(*(1,) * axis, *indices.shape, *(1,) * (made.ndim - axis - indices.ndim))
+    return ops.where(ones, made, 0.0, name=node.name)
+
+
+def _taken(x: Tensor, indices: Tensor | Array, axis: int, shape: Sequence[int]) -> Tensor:
+    """Cells at indices of an axis of a shape, or the one of all."""
+    if x.shape[axis] == shape[axis]:
+        return ops.take(x, indices, axis)
+    return x.reshape(*x.shape[:axis], *(1,) * indices.ndim, *x.shape[axis + 1 :])
 
 
 def matmul_to_float(at: Importing, node: Node) -> Result:
@@ -116,6 +212,26 @@ def matmul_to_float(at: Importing, node: Node) -> Result:
     scale = at.tensor(node.inputs[2]) * at.tensor(node.inputs[3])
     made = ops.astype(product(at, node, 0, 1, 4, 5), scale.dtype) * (scale.reshape(()) if scale.size == 1 else scale)
     return made + at.tensor(node.inputs[6]) if node.input(6) else made
+
+
+def matmul_of_bytes(at: Importing, node: Node) -> Result:
+    """A product with weights of 8 bits, of an operand that the run quantizes by its largest and its smallest cell."""
+    x = at.tensor(node.inputs[0])
+    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
+    scale = (high - low) / 255.0
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
+    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
+    left = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0) - zero
+    dtype = _exact_dtype(x.shape[-1])
+    total = ops.matmul(ops.astype(left, dtype), _centered(at, node, 1, 3, dtype, (-1,)))
+    made = ops.multiply(ops.astype(total, WIDE), scale * _columns(at, node, 2), name=node.name)
+    return made + at.tensor(node.inputs[4]) if node.input(4) else made
+
+
+def _columns(at: Importing, node: Node, k: int) -> Tensor:
+    """Scales of columns, or the one of all."""
+    found = at.tensor(node.inputs[k])
+    return found.reshape(()) if found.size == 1 else found
 
 
 def of_numbers(
@@ -170,14 +286,34 @@ def bent(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
     return ops.sigmoid(operands[0])
 
 
+def chosen(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    return ops.where(at.tensor(node.inputs[0]), *operands)
+
+
+def pooled(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    if not node.attrs.get("channels_last"):
+        return average_pool(at, node, operands[0])
+    return channels_last(average_pool(at, node, channels_first(operands[0])))
+
+
+def shared(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
+    """A softmax: along an axis or, as ONNX had it before opset 13, over all axes from that one on."""
+    (x,), attrs = operands, node.attrs
+    (axis,) = axes_of([attrs.get("axis", -1)], x.ndim, "axis")
+    if attrs.get("opset", 13) >= 13:
+        return ops.softmax(x, axis)
+    return ops.softmax(x.reshape(*x.shape[:axis], -1), -1).reshape(x.shape)
+
+
 def qlinear_average(at: Importing, node: Node) -> Result:
     """The mean of each channel: an exact sum, which is scaled once."""
-    if node.attrs.get("channels_last"):
-        raise refusal(node, "channels_last is not supported; transpose the operand")
-    shape = at.shape(node.inputs[0])
-    dtype = WIDE if prod(shape[2:]) * 255 < 2**24 else "float64"
-    total = ops.sum(_centered(at, node, 0, 2, dtype, ()), tuple(range(2, len(shape))), keepdims=True)
-    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(prod(shape[2:])))
+    rank = len(at.shape(node.inputs[0]))
+    if rank < 3:
+        raise ValueError(f"its input 0 has shape {quote(at.shape(node.inputs[0]))}; (batch, channels, …) is needed")
+    axes = tuple(range(1, rank - 1)) if node.attrs.get("channels_last") else tuple(range(2, rank))
+    count = prod(at.shape(node.inputs[0])[axis] for axis in axes)
+    total = ops.sum(_centered(at, node, 0, 2, WIDE if count * 255 < 2**24 else "float64", ()), axes, keepdims=True)
+    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(count))
     return _requantized(at, node, ops.astype(total, WIDE), ratio, 4)
 
 
@@ -197,10 +333,13 @@ def qgemm(at: Importing, node: Node) -> Result:
     turns = [bool(node.attrs.get(key)) for key in ("transA", "transB")]
     if node.attrs.get("alpha", 1.0) != 1:
         raise refusal(node, f"alpha = {node.attrs['alpha']} is not supported, only 1")
-    dtype = _exact_dtype(at.shape(node.inputs[0])[0 if turns[0] else -1], _largest(at, node, 6))
-    columns = (-1, 1) if turns[1] else (-1,)
-    sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
-    total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
+    left, right = (at.shape(node.inputs[k])[:: -1 if turn else 1] for k, turn in zip((0, 3), turns, strict=True))
+    dtype = _exact_dtype(left[-1], _largest(at, node, 6))
+    total = at.product_over_none(node, left, right, dtype)
+    if total is None:
+        columns = (-1, 1) if turns[1] else (-1,)
+        sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
+        total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
     if node.input(6):
         total = total + ops.astype(at.tensor(node.inputs[6]), dtype)
     total = ops.astype(total, WIDE)
@@ -237,9 +376,14 @@ def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
     blocks = -(-shape[axis] // block)
     if values.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
         raise ValueError(f"values of shape {quote(values.shape)} do not stand for blocks of {block} along axis {axis}")
+    return _repeated(values, shape[axis], block, axis)
+
+
+def _repeated(values: Tensor, extent: int, block: int, axis: int) -> Tensor:
+    """Values of blocks along an axis as those of its cells."""
     repeated = values.view(Repeat(block, axis))
-    cut = (*(slice(None),) * axis, slice(0, shape[axis]))
-    return repeated if blocks * block == shape[axis] else repeated[cut]
+    cut = (*(slice(None),) * axis, slice(0, extent))
+    return repeated if repeated.shape[axis] == extent else repeated[cut]
 
 
 def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -> Tensor:
@@ -297,18 +441,23 @@ def _largest(at: Importing, node: Node, k: int) -> int:
 def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: Sequence[int]) -> Tensor:
     """Operand k without its zero point, input `zero`, which has this shape where it has several values."""
     x = at.tensor(node.inputs[k])
-    if np.dtype(x.dtype).itemsize != 1:
+    if x.dtype not in ("int8", "uint8"):
         raise refusal(node, f"its input {k} is {x.dtype}; integers of 8 bits are supported")
     made = ops.astype(x, dtype)
     if not node.input(zero) or _is_zero(at, node.input(zero)):
         return made
     offset = at.tensor(node.inputs[zero])
+    if offset.dtype != x.dtype:
+        raise ValueError(f"its input {zero} is {offset.dtype}, a zero point of input {k}, which is {x.dtype}: cast it")
     offset = offset.reshape(()) if offset.size == 1 else offset.reshape(shape) if offset.ndim == 1 else offset
     return made - ops.astype(offset, dtype)
 
 
 def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
     """The exact product of matrices without their zero points."""
+    made = at.product_over_none(node, at.shape(node.inputs[a]), at.shape(node.inputs[b]))
+    if made is not None:
+        return made
     dtype = _exact_dtype(at.shape(node.inputs[a])[-1])
     left, right = _centered(at, node, a, a_zero, dtype, (-1, 1)), _centered(at, node, b, b_zero, dtype, (-1,))
     flat = left.ndim == 1, right.ndim == 1
@@ -327,6 +476,7 @@ def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: i
     dtype = _exact_dtype(prod(shape[1:]), beside)
     column = (-1, *(1,) * (len(shape) - 1))
     image, weights = _centered(at, node, x, x_zero, dtype, ()), _centered(at, node, w, w_zero, dtype, column)
+    image = channels_first(image) if node.attrs.get("channels_last") else image
     check_kernel(node, weights)
     window = window_of(node, image.shape[2:], shape[2:])
     return ops.conv(image, weights, groups=node.attrs.get("group", 1), **window)

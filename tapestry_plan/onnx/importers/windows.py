@@ -73,7 +73,7 @@ def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
     return small + large if auto == "SAME_UPPER" else large + small
 
 
-def conv(at: Importing, node: Node) -> Result:
+def conv(at: Importing, node: Node) -> Tensor:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
     check_kernel(node, w)
     bias = at.tensor(node.inputs[2]) if node.input(2) else None
@@ -105,11 +105,11 @@ def conv_transpose(at: Importing, node: Node) -> Result:
     return ops.conv_transpose(x, w, bias, groups=attrs.get("group", 1), name=node.name, **window)
 
 
-def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importing, Node], Result]:
-    """A pool with these of ONNX's attributes beside the window's."""
+def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[..., Tensor]:
+    """A pool with these of ONNX's attributes beside the window's, of a node's operand or another tensor."""
 
-    def add(at: Importing, node: Node) -> Result:
-        x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    def add(at: Importing, node: Node, x: Tensor | None = None) -> Tensor:
+        x, kernel = at.tensor(node.inputs[0]) if x is None else x, tuple(node.attrs["kernel_shape"])
         given = {key: node.attrs[key] for key in options if key in node.attrs}
         how = {key: value if key == "p" else bool(value) for key, value in given.items()}
         window = window_of(node, x.shape[2:], kernel)
@@ -127,8 +127,17 @@ average_pool = _pooled(ops.average_pool, "ceil_mode", "count_include_pad")
 lp_pool = _pooled(ops.lp_pool, "p", "ceil_mode")
 
 
-def max_pool(at: Importing, node: Node) -> Result:
-    return _pooled(ops.max_pool, "ceil_mode")(at, node)
+max_pool = _pooled(ops.max_pool, "ceil_mode")
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """(batch, …, channels) as (batch, channels, …)."""
+    return x.moveaxis(-1, 1)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """(batch, channels, …) as (batch, …, channels)."""
+    return x.moveaxis(1, -1)
 
 
 def global_lp_pool(at: Importing, node: Node) -> Result:

@@ -12,6 +12,7 @@ until an opset:
     Pad 10                   a value may be given in any mode; the converter leaves it as an attribute but of one mode
     PRelu 6                  slopes are of channels; not of the last axis
     BatchNormalization 8     means may be of single cells; the converter refuses that
+    LayerNormalization 16    ONNX has none, ONNX Runtime has that of 17; the converter refuses it
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
+from tapestry_plan.onnx.nodes import schema_of
 from tapestry_plan.onnx.order import all_graphs
 from tapestry_plan.onnx.replacing.scans import hide_batched_scans, show_batched_scans
 from tapestry_sets.limits import quote
@@ -32,6 +34,12 @@ TARGET_OPSET = 21
 
 OF_CELLS = "tapestry_of_cells"
 """An attribute of BatchNormalizations that have a mean for each cell, while a model is converted."""
+
+NORMS = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""What ONNX Runtime's optimizer writes into models of any opset, as if ONNX had it there …"""
+
+LATER = "tapestry.later"
+"""… and the domain of such nodes while a model is converted."""
 
 STANDARD = ("", "ai.onnx")
 """The domain of ONNX's own operators."""
@@ -52,6 +60,7 @@ def convert(model: Any, opset: int, to: int = TARGET_OPSET) -> Any:
         model = hide_batched_scans(model)
     if opset < 9:
         model = _hide_norms_of_cells(model)
+    model = _hide_later(model, opset)
     advice = f"export the model with opset {OLDEST_OPSET} or later"
     try:
         converted = version_converter.convert_version(model, to)
@@ -68,7 +77,12 @@ def convert(model: Any, opset: int, to: int = TARGET_OPSET) -> Any:
         )
     if is_batched:
         show_batched_scans(converted)
+    imports = [one for one in converted.opset_import if one.domain != LATER]
+    del converted.opset_import[:]
+    converted.opset_import.extend(imports)
     for graph in all_graphs(converted):
+        for node in graph.node:
+            node.domain = "" if node.domain == LATER else node.domain
         nodes = [new for node in list(graph.node) for new in _mended(node, opset)]
         del graph.node[:]
         graph.node.extend(nodes)
@@ -228,4 +242,23 @@ def _hide_norms_of_cells(model: Any) -> Any:
             kept = [one for one in node.attribute if one.name != "spatial"]
             del node.attribute[:]
             node.attribute.extend([*kept, helper.make_attribute(OF_CELLS, 1)])
+    return copy
+
+
+def _hide_later(model: Any, opset: int) -> Any:
+    """The model; where it has operators that ONNX has in later opsets alone a copy, in which these have a domain."""
+    from onnx import ModelProto, helper
+
+    def is_later(node: Any) -> bool:
+        is_norm = node.op_type in NORMS and node.domain in STANDARD
+        return is_norm and schema_of(node.op_type, opset) is None
+
+    if not any(is_later(node) for graph in all_graphs(model) for node in graph.node):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    copy.opset_import.append(helper.make_opsetid(LATER, 1))
+    for graph in all_graphs(copy):
+        for node in filter(is_later, graph.node):
+            node.domain = LATER
     return copy

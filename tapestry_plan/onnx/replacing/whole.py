@@ -50,19 +50,20 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
 
     With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
-    cells are known.
+    cells are known, and so are those of a node that reads nothing which a run is given.
 
     Raises
     ------
     NotWhole
-        Where the shapes of its results follow from values, it reads nothing that a run is given, or, as NotRun, neither
-        ONNX's reference nor ONNX Runtime takes it.
+        Where the shapes of its results follow from values, it draws, and reads nothing that a run is given, or, as
+        NotRun, neither ONNX's reference nor ONNX Runtime takes it.
     NotOfGraphs
         Where it makes what no graph has.
     """
     operands = _operands_of(at, node)
     if not operands:
-        raise NotWhole(f"{node.where} reads nothing that a run is given")
+        _compute(at, node)
+        return
     inferred = _infer_node(at, node)
     if declared and node.captured is not None:
         for value in inferred.graph.output:
@@ -92,6 +93,23 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         at.bind(name, result)
 
 
+def _compute(at: Importing, node: Node) -> None:
+    """Bind what a node makes of values that are all known: its operator is one that no graph has."""
+    if node.op_type in ops.RANDOM_OPS:
+        raise NotWhole(f"{node.where} draws, and reads nothing that a run is given")
+    given = {name: at.value(name) for name in reads_of(node)}
+    at.spend(node, sum(value.nbytes for value in given.values()))
+    try:
+        made = run_node(at, node, given)
+    except NotWhole as error:
+        raise NotRun(str(error)) from None
+    for name, value in made.items():
+        if not isinstance(value, np.ndarray) or not is_number(value.dtype):
+            raise NotOfGraphs(f"{node.where}: its output {quote(name)} is not a tensor of numbers of NumPy")
+        at.spend(node, value.nbytes)
+        at.bind_computed(node, name, value)
+
+
 def bind_without_cells(at: Importing, node: Node) -> bool:
     """Bind the results of a node, if none has a cell, and tell whether that is so.
 
@@ -102,8 +120,10 @@ def bind_without_cells(at: Importing, node: Node) -> bool:
     """
     try:
         inferred = _infer_node(at, node)
+        if not _operands_of(at, node) and not all(map(_has_shape, inferred.graph.output)):
+            inferred = infer_model(inferred, "run")  # of values that are known, which no inference looks at
         results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
-    except UnsupportedOp:
+    except ValueError:
         return False
     return _bind_if_empty(at, node, inferred, results)
 

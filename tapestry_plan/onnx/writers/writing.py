@@ -472,6 +472,36 @@ def _bitcast(to: Writing, node: OpNode) -> None:
     to.add("BitCast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(node.attrs["dtype"]))
 
 
+def _unpack_blocks(to: Writing, node: OpNode) -> None:
+    """Numbers out of bytes by shifts, without their zeros, and scaled."""
+    (packed, scales, *zeros), (out,), bits = _inputs(to, node), _outputs(to, node), node.attrs["bits"]
+    rows, blocks, cells = to.graph.tensor(node.outputs[0]).shape
+    dtype, last = to.graph.tensor(node.outputs[0]).dtype, to.number([2])
+
+    def numbers(name: str, shape: Sequence[int]) -> str:
+        """The numbers of bytes side by side, in the floating dtype."""
+        axis, each = [len(shape)], 8 // bits
+        shifts = [to.node("BitShift", [name, to.scalar(bits * k, "uint8")], direction="RIGHT") for k in range(each)]
+        parts = [to.node("BitwiseAnd", [part, to.scalar(2**bits - 1, "uint8")]) for part in shifts]
+        parts = [to.node("Unsqueeze", [part, to.number(axis)]) for part in parts]
+        joined = to.node("Concat", parts, axis=axis[0])
+        whole = to.node("Reshape", [joined, to.number([*shape[:-1], shape[-1] * each])])
+        return to.node("Cast", [whole], to=_type_of(dtype))
+
+    found = numbers(packed, (rows, blocks, cells * bits // 8))
+    middle = to.scalar(2 ** (bits - 1), dtype)
+    if zeros:
+        given = to.graph.tensor(node.inputs[2])
+        if given.dtype == "uint8":
+            row = numbers(zeros[0], given.shape)
+            row = to.node("Slice", [row, to.number([0]), to.number([blocks]), to.number([1])])
+        else:
+            row = zeros[0]
+        middle = to.node("Unsqueeze", [row, last])
+    found = to.node("Sub", [found, middle])
+    to.node("Mul", [found, to.node("Unsqueeze", [scales, last])], out)
+
+
 def _exactly(numbers: Sequence[float], what: str) -> Any:
     made = np.array(numbers, np.float32)
     if tuple(made.tolist()) != tuple(map(float, numbers)):
@@ -579,6 +609,7 @@ _ROWS: dict[str, Write] = {
     "sum": _reduce("ReduceSum"),
     "take": _gather,
     "top_k": _top_k,
+    "unpack_blocks": _unpack_blocks,
 }
 WRITERS: Mapping[str, Write] = FrozenDict(_ROWS)
 """How each operator is written; others are refused."""
@@ -612,7 +643,7 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
     -----
     What `load_onnx` made of a model comes back the same from what this writes (`same_graph`); where convolutions have
     batch normalizations behind them, by ``load_onnx(…, fold=False)``. Of other graphs `linear`, `silu` and `not_equal`
-    are two operators of ONNX, and views may be several nodes.
+    are two operators of ONNX, `unpack_blocks` is several, and views may be several nodes.
 
     Examples
     --------

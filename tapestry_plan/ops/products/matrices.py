@@ -9,6 +9,7 @@ import numpy as np
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, same_anywhere
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
 from tapestry_plan.ops.operands import (
@@ -333,57 +334,56 @@ def _unpack_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     need_rank(packed, 3, "operand 0", "rows, blocks, bytes")
     rows, blocks, nbytes = packed
     axes = Axis("r", rows), Axis("b", blocks)
-    of_blocks, of_bytes = (rows, blocks), (rows, -(-blocks * bits // 8))
-    wanted = [(of_blocks,), (of_blocks, of_bytes)]
-    for k, (shape, fitting) in enumerate(zip(shapes[1:], wanted, strict=False), 1):
-        if shape not in fitting:
-            listed = " or ".join(map(quote, dict.fromkeys(fitting)))
-            raise ValueError(f"operand {k} has shape {quote(shape)}; {listed} is needed beside blocks of {packed}")
+    if shapes[1:2] and shapes[1] != (rows, blocks):
+        raise ValueError(
+            f"operand 1 has shape {quote(shapes[1])}; {(rows, blocks)} is needed beside blocks of {packed}"
+        )
     inputs = [touched(axes, ["r", "b", ""], packed), touched(axes, ["r", "b"])]
-    inputs += [touched(axes, ["r", "b" if shape == of_blocks else ""], shape) for shape in shapes[2:]]
+    if shapes[2:]:
+        is_packed = attrs.get("zeros_packed")
+        if is_packed is None:
+            raise ValueError("operand 2 is given without zeros_packed: say True of bytes, False of one for each block")
+        wanted = (rows, -(-blocks * bits // 8)) if is_packed else (rows, blocks)
+        if shapes[2] != wanted:
+            kind = f"packed by {8 // bits} in a byte of uint8" if is_packed else "that are one for each block"
+            mend = "pack them, or cast them to the scales' dtype" if is_packed else "unpack them, or give uint8"
+            raise ValueError(
+                f"operand 2 has shape {quote(shapes[2])}; zeros {kind} have {wanted}, by zeros_packed: {mend}"
+            )
+        inputs.append(touched(axes, ["r", "" if is_packed and bits < 8 else "b"], wanted))
     return Signature(axes, tuple(inputs), (touched(axes, ["r", "b", ""], (rows, blocks, nbytes * 8 // bits)),))
-
-
-def _check_zeros(dtype: str, shape: Shape, rows: int, blocks: int, bits: int) -> None:
-    """Zeros of uint8 are packed, others are one for each block: shape and dtype must say the same."""
-    is_packed = dtype == "uint8"
-    wanted = (rows, -(-blocks * bits // 8)) if is_packed else (rows, blocks)
-    if shape != wanted:
-        kind = f"packed by {8 // bits} in a byte of uint8" if is_packed else f"of dtype {dtype}, one for each block"
-        mend = "pack them, or cast them to the scales' dtype" if is_packed else "unpack them, or give uint8"
-        raise ValueError(f"operand 2 has shape {quote(shape)}; zeros {kind} have {wanted}: {mend}")
 
 
 def _unpack_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     if dtypes[0] != "uint8":
         raise ValueError(f"operand 0 is {dtypes[0]}; numbers are packed in uint8")
     (made,) = floating(dtypes[1:2], attrs)
-    if dtypes[2:] and dtypes[2] not in ("uint8", made):
+    if dtypes[2:] and dtypes[2] != ("uint8" if attrs.get("zeros_packed") else made):
         raise ValueError(f"operand 2 is {dtypes[2]}; packed in uint8 or of the scales' {made} are zeros: cast them")
     return (made,)
 
 
 def _unpack(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (packed, scales, *zeros), (out,), bits = inputs, outputs, shard.attrs["bits"]
-    if zeros:  # a document may have any; only here are shape and dtype known together
-        whole = shard.signature.inputs[2].projection.bounding_box(shard.signature.index).stop
-        sizes = {axis.name: axis.size for axis in shard.signature.axes}
-        _check_zeros(zeros[0].dtype.name, whole, sizes["r"], sizes["b"], bits)
 
     def write(target: Any, given: Any) -> None:
         for k in range(8 // bits):
             target[..., k :: 8 // bits] = xp.bitwise_and(xp.right_shift(given, bits * k), 2**bits - 1)
 
-    write(out, packed)
-    middle = out.dtype.type(2 ** (bits - 1))
-    if zeros and zeros[0].dtype == "uint8" and bits < 8:
+    if not zeros:
+        middle = out.dtype.type(2 ** (bits - 1))
+    elif zeros[0].dtype == "uint8" and bits < 8:
         row = xp.empty((zeros[0].shape[0], zeros[0].shape[1] * (8 // bits)), out.dtype)
         write(row, zeros[0])
         middle = row[:, slice(*shard.range("b"))][..., None]
-    elif zeros:
+    else:
         middle = zeros[0].astype(out.dtype)[..., None]
-    xp.subtract(out, middle, out=out)
-    xp.multiply(out, scales[..., None], out=out)
+    each = max(1, len(out) if xp is not np else tuning.TILE_CELLS * len(out) // max(1, out.size))
+    for first in range(0, len(out), each):  # as many rows as stay in a cache until they are scaled
+        part = slice(first, first + each)
+        write(out[part], packed[part])
+        xp.subtract(out[part], middle[part] if zeros else middle, out=out[part])
+        xp.multiply(out[part], scales[part][..., None], out=out[part])
 
 
 def _unpack_flop(signature: Signature, attrs: Attrs) -> float:
@@ -392,7 +392,13 @@ def _unpack_flop(signature: Signature, attrs: Attrs) -> float:
 
 @operator(block=_unpack, signature=_unpack_signature, flop=_unpack_flop, dtype=_unpack_dtype)
 def unpack_blocks(
-    packed: Tensor, scales: Tensor, zeros: Tensor | None = None, *, bits: int = 4, name: str | None = None
+    packed: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None = None,
+    *,
+    bits: int = 4,
+    zeros_packed: bool | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """Numbers of few bits, (number − zero) · scale, each block of which has a scale and a zero.
 
@@ -405,6 +411,8 @@ def unpack_blocks(
         Of the scales' shape and dtype, or of uint8 and packed row by row, the last byte maybe in part; by default the
         middle of the numbers, 8 of 4 bits.
     bits : 1, 2, 4 or 8
+    zeros_packed : bool, optional
+        Whether zeros are packed; by default those of uint8 are.
 
     Returns
     -------
@@ -430,10 +438,7 @@ def unpack_blocks(
     ----------
     ONNX Runtime, com.microsoft MatMulNBits: its weights.
     """
-    if zeros is None:
-        return add_op(unpack_blocks.op, packed, scales, name=name, bits=bits)
-    with zeros.graph._all_or_nothing():
-        made = add_op(unpack_blocks.op, packed, scales, zeros, name=name, bits=bits)
-        rows, blocks, _ = packed.shape
-        _check_zeros(zeros.dtype, zeros.shape, rows, blocks, bits)
-    return made
+    operands = (packed, scales) if zeros is None else (packed, scales, zeros)
+    if zeros is not None and zeros_packed is None:
+        zeros_packed = zeros.dtype == "uint8"
+    return add_op(unpack_blocks.op, *operands, name=name, bits=bits, zeros_packed=zeros_packed)

@@ -75,6 +75,22 @@ def test_of_other_dtypes(kind: str) -> None:
         assert abs(found.astype(float).var() - (1 if is_normal else 1 / 12)) < 0.16
 
 
+@pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16"])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 3.0), (1.0001, 1.003), (1.0, 1.0001)])
+def test_short_numbers_are_rounded_to_none_outside(kind: str, low: float, high: float) -> None:
+    """From `low` to below `high`: of 3,000 numbers in single precision some are nearer to `high` than to the last."""
+    code = TensorProto.DataType.Value(kind)
+    node = make("RandomUniform", [], ["y"], shape=SHAPE, low=low, high=high, dtype=code)
+    found = drawn(model_of([node], {}))["y"]
+    dtype = helper.tensor_dtype_to_np_dtype(code)
+    assert found.dtype == dtype
+    values, ends = found.astype(float), (float(np.float32(low)), float(np.float32(high)))
+    is_any = not (kind == "BFLOAT16" and low == 1.0001)  # the next one is 1.0078
+    assert ((values >= ends[0]) & (values < ends[1])).all() == is_any
+    if (low, high) == (0.0, 1.0):
+        assert values.max() == float(np.nextafter(dtype.type(1), dtype.type(0)))
+
+
 def test_of_short_operands() -> None:
     """In float32, and rounded: but for truth, which is exact."""
     x = X.astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import defs, helper
 from onnx.reference import ReferenceEvaluator
 
-from tapestry_exec import evaluate, run_stages
+from tapestry_exec import evaluate, run, run_stages
 from tapestry_plan import Mesh, plan
 from tapestry_plan.onnx import StagedModel, load_onnx
 from tests.older_opsets import NEWEST, OLDEST, in_branches, in_function, models_of, schemas
@@ -273,3 +273,20 @@ def test_a_function_of_an_opset_that_nobody_knows() -> None:
         ValueError, match="the local function own::F is written for opset 9999; the newest supported is"
     ):
         load_onnx(model)
+
+
+@pytest.mark.parametrize("opset", [7, 12])
+@pytest.mark.parametrize("op", ["LayerNormalization", "SimplifiedLayerNormalization"])
+def test_norms_that_onnx_runtime_writes_into_any_opset(op: str, opset: int) -> None:
+    """Which ONNX has not there: its converter knows neither, nor what they are beside a Softmax of then."""
+    biases = ["b"] if op == "LayerNormalization" else []
+    nodes = [
+        helper.make_node(op, ["x", "s", *biases], ["n"], axis=-1, epsilon=1e-3),
+        helper.make_node("Softmax", ["n"], ["y"], axis=1),
+    ]
+    constants = {"s": floats(4, seed=2), **({"b": floats(4, seed=3)} if biases else {})}
+    model = model_of(nodes, {"x": (2, 3, 4)}, constants=constants, opset=opset)
+    x = floats(2, 3, 4)
+    graph = load_onnx(model, opaque=False)
+    found = run(plan(graph, Mesh(3)), {"x": x}).outputs["y"]
+    np.testing.assert_allclose(found, ort(model, {"x": x})[0], rtol=1e-5)

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tapestry_exec import run
-from tapestry_plan import Mesh, UnsupportedOp, plan
-from tapestry_plan.onnx import load_onnx
+from tapestry_plan import Mesh, UnsupportedOp, ops, plan
+from tapestry_plan.onnx import load_onnx, tuning
 from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, i64, ints
 from tests.onnx_models import difference, model_of, ort
 
@@ -125,11 +125,37 @@ def added(**others: Any) -> NodeCase:
         (few_bits(b=floats(1, 6)), r"its bias has shape \(1, 6\); \(6,\) is needed"),
         (
             few_bits(z=np.full(12, 8, np.uint8)),
-            r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\): pack them",
+            r"\(6, 2\); zeros packed by 2 in a byte of uint8 have \(6, 1\), by zeros_packed: pack them",
         ),
-        (few_bits(z=floats(6)), r"\(6, 1\); zeros of dtype float32, one for each block have \(6, 2\)"),
+        (few_bits(z=floats(6)), r"\(6, 1\); zeros that are one for each block have \(6, 2\)"),
         (added(a=floats(2, 3)), "node .* its input 0 is float32; all operands and zero points are int8, or all uint8"),
         (added(b=np.ones((2, 3), np.int8)), "its input 3 is int8 and its input 0 uint8; .* quantize them alike"),
+        (
+            NodeCase(
+                "MatMulInteger", {"a": np.ones((2, 3), np.uint8), "b": np.ones((3, 2), np.int8)}, {"z": np.int8(1)}
+            ),
+            "its input 2 is int8, a zero point of input 0, which is uint8: cast it",
+        ),
+        (
+            NodeCase(
+                "QLinearGlobalAveragePool",
+                {"x": np.ones((2, 3), np.uint8)},
+                {"s": f32(1), "z": np.uint8(1)},
+                reads=("x", "s", "z", "s", "z"),
+                domain=MICROSOFT,
+            ),
+            r"its input 0 has shape \(2, 3\); \(batch",
+        ),
+        (
+            NodeCase(
+                "RotaryEmbedding",
+                {"x": floats(2, 3, 16), "i": i64(0), "c": floats(4, 8), "s": floats(4, 8)},
+                {},
+                {"interleaved": 2},
+                domain=MICROSOFT,
+            ),
+            "interleaved is 2; 0 and 1 are known",
+        ),
         (added(yz=np.int8(0)), "its input 7 is int8 and its input 0 uint8"),
         (NodeCase("SimplifiedLayerNormalization", {"x": i64(1, 2), "s": i64(1, 2)}), "its input 0 is int64; floating"),
         (
@@ -160,19 +186,41 @@ def test_integers_of_more_bits_are_refused() -> None:
         load_onnx(model)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(bits: int) -> None:
-    """Each device reads the bytes of its own rows, and no other ones move."""
+def of_bits(bits: int, kind: Any = np.float32) -> NodeCase:
+    """A product with 12 rows of weights in 3 blocks, the last one cut, and zeros that are packed."""
     rng = np.random.default_rng(bits)
     packed = rng.integers(0, 256, (12, 3, 2 * bits), np.uint8)
-    scales = rng.uniform(0.01, 0.1, 36).astype(np.float32)
-    case = NodeCase(
-        "MatMulNBits",
-        {"x": floats(2, 5, 40)},
-        {"w": packed, "s": scales},
-        {"K": 40, "N": 12, "bits": bits, "block_size": 16},
-        domain=MICROSOFT,
-    )
+    scales = rng.uniform(0.01, 0.1, 36).astype(kind)
+    known = {"w": packed, "s": scales, "z": rng.integers(0, 256, 12 * -(-3 * bits // 8), np.uint8)}
+    attrs = {"K": 40, "N": 12, "bits": bits, "block_size": 16}
+    return NodeCase("MatMulNBits", {"x": floats(2, 5, 40, dtype=kind)}, known, attrs, domain=MICROSOFT)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits_are_unpacked_at_import(bits: int, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all of a model's do not take too many bytes: to the bits that each run makes of them else."""
+    case = of_bits(bits, kind)
+    graph = load_onnx(case.model, opaque=False)
+    assert [node.op for node in graph.nodes.values()] == ["matmul"]
+    nbytes = 12 * 40 * np.dtype(kind).itemsize
+    assert (graph.folded.nodes, graph.folded.nbytes) == (1, nbytes)
+    found = run(plan(graph, Mesh(1)), case.inputs).outputs["y"]
+    assert difference(found, ort(case.model, case.inputs)[0]) < (1e-5 if kind == np.float32 else 2e-3)
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", nbytes - 1)
+    monkeypatch.setattr(ops.tuning, "TILE_CELLS", 64)
+    packed = load_onnx(case.model, opaque=False)
+    assert [node.op for node in packed.nodes.values()] == ["unpack_blocks", "matmul"]
+    np.testing.assert_array_equal(run(plan(packed, Mesh(1)), case.inputs).outputs["y"], found)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits_are_unpacked_where_their_rows_are_multiplied(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each device reads the bytes of its own rows, and no other ones move."""
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 0)
+    case = of_bits(bits)
     graph = load_onnx(case.model, opaque=False)
     (product,) = [node.name for node in graph.order() if node.op == "matmul"]
     made = plan(graph, Mesh((3,)), fix={product: {"n": 3}}, layout={"w": {0: 3}})
@@ -218,7 +266,8 @@ def layer_of_few_bits(width: int = 64, heads: int = 4, groups: int = 2, inner: i
 
 
 @pytest.mark.heavy(4)
-def test_a_language_model_of_few_bits_is_split_all_of_it() -> None:
+def test_a_language_model_of_few_bits_is_split_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 0)
     model, x = layer_of_few_bits(), floats(2, 5, 64)
     made = plan(load_onnx(model, opaque=False), Mesh((2,)))
     found = run(made, {"x": x})
@@ -227,3 +276,15 @@ def test_a_language_model_of_few_bits_is_split_all_of_it() -> None:
     assert len(heavy) >= 14 and all(made.sharding[name] for name in heavy)
     for name, wanted in zip(("y", "keys", "values"), ort(model, {"x": x}), strict=True):
         assert difference(found.outputs[name], wanted) < 1e-5
+
+
+def test_unpacked_weights_take_no_name_of_the_model() -> None:
+    case = of_bits(4)
+    model = case.model
+    model.graph.node[0].name = "p"
+    model.graph.node.extend([helper.make_node("Neg", ["y"], ["p.weights"]), helper.make_node("Abs", ["y"], ["p"])])
+    for name in ("p.weights", "p"):
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    found = run(plan(load_onnx(model, opaque=False), Mesh(2)), case.inputs).outputs
+    for name, array in zip(("y", "p.weights", "p"), ort(model, case.inputs), strict=True):
+        assert difference(found[name], array) < 1e-5

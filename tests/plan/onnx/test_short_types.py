@@ -13,8 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, ops, plan
 from tapestry_plan.onnx import load_onnx
-from tests.onnx_cases import NodeCase, floats
-from tests.onnx_models import random
+from tests.onnx_cases import MICROSOFT, NodeCase, floats, ints
+from tests.onnx_models import ort, random
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 WIDE = np.array([[-1e9, -448.1, -3.6, -0.0], [0.03, 1.5, 60000.0, np.inf]], np.float32)
@@ -79,3 +79,28 @@ def test_nothing_else_computes_with_numbers_of_few_bits() -> None:
     g.output(ops.astype(x.T.reshape(2, 12), "float32"), "y")
     values = floats(4, 6).astype(ml_dtypes.float8_e5m2)
     np.testing.assert_array_equal(run_split(g, {"x": values}), values.astype(np.float32).T.reshape(2, 12))
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "FLOAT8E4M3FN", "FLOAT8E5M2"])
+def test_onnx_runtime_runs_nodes_that_read_short_numbers(kind: str) -> None:
+    """Whose arrays it does not take from Python: the model that it is given casts wide ones."""
+    data = ints(0, 8, 48, 40).astype(helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind)))
+    given, known = {"i": ints(-5, 5, 2, 3), "s": floats(3, 40)}, {"x": data}
+    attrs = {"gather_axis": 0, "quantize_axis": 0, "block_size": 16}  # along one axis: no declaration takes that
+
+    def case(inputs: Any, constants: Any) -> NodeCase:
+        return NodeCase("GatherBlockQuantized", inputs, constants, attrs, reads=("x", "i", "s"), domain=MICROSOFT)
+
+    graph = load_onnx(case(given | known, {}).model)
+    assert [node.op for node in graph.nodes.values()] == ["opaque"]
+    found = run(plan(graph, Mesh(2)), given | known).outputs["y"]
+    np.testing.assert_array_equal(found, ort(case(given, known).model, given)[0])
+
+
+def test_onnx_runtime_runs_nodes_that_make_short_numbers() -> None:
+    x = floats(3, 4).astype(helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+    graph = load_onnx(NodeCase("ScaledSiLU", {"x": x}, domain=MICROSOFT).model)
+    assert [node.op for node in graph.nodes.values()] == ["opaque"]
+    found = run(plan(graph, Mesh(2)), {"x": x}).outputs["y"]
+    wide = x.astype(np.float32)
+    assert found.dtype == x.dtype and abs(found.astype(np.float32) - wide / (1 + np.exp(-wide))).max() < 0.02

@@ -20,7 +20,7 @@ from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx, 
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
-from tests.onnx_cases import NodeCase
+from tests.onnx_cases import BLOCKS, NodeCase
 from tests.onnx_models import model_of, ort, random
 
 make = helper.make_node
@@ -499,6 +499,22 @@ def test_every_operator_of_onnx_is_listed() -> None:
     assert {"float8_e4m3fn", "int4", "uint4"} <= set(found["DequantizeLinear"].dtypes)
     assert found["com.microsoft::FastGelu"].dtypes == ("float16", "float32", "float64", "bfloat16")
     assert found["com.microsoft::QAttention"].dtypes == ("int8", "uint8")
+    assert not {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"} & set(found["BitCast"].dtypes)
+    assert {"bool", "bfloat16", "float8_e5m2", "int64"} <= set(found["BitCast"].dtypes)
+    assert found["ReduceMean"].dtypes == found["IsInf"].dtypes == ("float16", "float32", "float64", "bfloat16")
+
+
+def test_dtypes_that_are_not_listed_run_whole() -> None:
+    """The nodes for which fewer are listed than ONNX has."""
+    nodes = {
+        "int4": make("BitCast", ["x"], ["y"], to=TensorProto.UINT4),
+        "int32": make("ReduceMean", ["x"], ["y"], keepdims=0),
+    }
+    for dtype, node in nodes.items():
+        code = TensorProto.DataType.Value(dtype.upper())
+        model = model_of([node], {"x": (4,)}, opset=26, dtype=code)
+        assert [one.op for one in load_onnx(model).nodes.values()] == ["opaque"]
+        assert dtype not in {one.operator: one for one in list_supported()}[node.op_type].dtypes
 
 
 def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
@@ -519,6 +535,7 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
     views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}
+    views |= {f"{BLOCKS}::ReorderInput", f"{BLOCKS}::ReorderOutput"}
     known = {"ConstantOfShape", "EyeLike", "Range", "BlackmanWindow", "HammingWindow", "HannWindow"}
     of_sequences = {"ConcatFromSequence", "SplitToSequence"}
     of_sequences |= {f"Sequence{what}" for what in ("At", "Construct", "Empty", "Erase", "Insert", "Length")}

@@ -148,6 +148,7 @@ def test_every_operator_that_is_written_is_among_the_cases() -> None:
     own = {
         "linear",
         "silu",
+        "unpack_blocks",
         "not_equal",
         "erf",
         "iota",
@@ -200,6 +201,25 @@ def test_operators_of_our_own_are_written_in_several() -> None:
     assert_agrees(g, of_floats(g))
     again = load_onnx(to_onnx(g))
     assert same_graph(load_onnx(to_onnx(again)), again)
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros"), [(1, None), (2, "uint8"), (4, "uint8"), (4, "float32"), (8, "uint8"), (8, None)]
+)
+def test_numbers_of_few_bits_are_written_as_what_unpacks_them(bits: int, zeros: str | None) -> None:
+    """Three blocks of a row, whose zeros fill no byte."""
+    g, rng = Graph(), np.random.default_rng(bits)
+    packed, scales = g.input("packed", (4, 3, 5), "uint8"), g.input("scales", (4, 3))
+    feeds = {"packed": rng.integers(0, 256, (4, 3, 5), np.uint8), "scales": rng.random((4, 3), np.float32)}
+    given = []
+    if zeros:
+        shape = (4, -(-3 * bits // 8)) if zeros == "uint8" else (4, 3)
+        feeds["zeros"] = rng.integers(0, 256, shape).astype(zeros)
+        given = [g.input("zeros", shape, zeros)]
+    g.output(ops.unpack_blocks(packed, scales, *given, bits=bits), "y")
+    wanted = evaluate(g, feeds)["y"]
+    np.testing.assert_array_equal(run_there(g, feeds)["y"], wanted)
+    np.testing.assert_array_equal(evaluate(load_onnx(to_onnx(g), opaque=False), feeds)["y"], wanted)
 
 
 def test_names_of_outputs_are_the_labels() -> None:

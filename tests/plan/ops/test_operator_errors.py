@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import evaluate
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Tensor
 from tests.cutting import run_cut
@@ -78,9 +77,11 @@ def test_zeros_are_packed_or_one_for_each_block(shape: tuple[int, int], dtype: s
     with pytest.raises(ValueError, match=says):
         ops.unpack_blocks(*operands)
     assert not g.nodes
-    g.output(g.op("unpack_blocks", *operands, bits=4), "y")
-    with pytest.raises(ValueError, match=says):
-        evaluate(g, {name: np.ones(one.shape, one.dtype) for name, one in g.stored.items() if one.kind == "input"})
+    is_packed = dtype == "uint8"
+    for said, why in ((is_packed, says), (not is_packed, rf"operand 2 is {dtype}"), (None, "without zeros_packed")):
+        with pytest.raises(ValueError, match=why):
+            g.op("unpack_blocks", *operands, bits=4, zeros_packed=said)
+    assert not g.nodes
 
 
 @pytest.mark.parametrize(
