@@ -171,6 +171,7 @@ SWALLOW = {
     "tapestry_exec/dask/backend.py: _submit",
     "tapestry_exec/run/stores.py: _find_damaged",
     "tapestry_plan/onnx/replacing/lasting.py: lasts",
+    "tapestry_plan/onnx/replacing/whole.py: bind_without_cells",
     "tapestry_exec/cli/commands.py: _planned_before",
     "tapestry_exec/cli/operators.py: _parse_value",
     "tapestry_exec/cli/operators.py: make_operation",
