@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
 from tapestry_plan import Device, Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
-from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx, tuning
+from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, supported, to_onnx, tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
@@ -504,6 +504,27 @@ def test_every_operator_of_onnx_is_listed() -> None:
     assert found["ReduceMean"].dtypes == found["IsInf"].dtypes == ("float16", "float32", "float64", "bfloat16")
 
 
+def test_to_tell_of_one_operator_imports_models_of_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+
+    def note(model: Any, **options: Any) -> Any:
+        seen.extend(f"{node.domain}::{node.op_type}".removeprefix("::") for node in model.graph.node)
+        return load_onnx(model, **options)
+
+    monkeypatch.setattr(supported, "load_onnx", note)
+    for name in ("com.microsoft::QAttention", "Conv"):  # of which one has no schema that tells its dtypes
+        seen.clear()
+        supported._look_at.cache_clear()
+        assert [one.operator for one in list_supported(name)] == [name] and set(seen) == {name}
+    seen.clear()
+    supported._look_at.cache_clear()
+    with pytest.raises(ValueError, match=r"ONNX has no operator 'Convv'; nearest of \d+ operators: 'Conv'"):
+        list_supported("Conv", "Convv")
+    with pytest.raises(TypeError, match=r"list_supported: names must be texts, not 5"):
+        list_supported(5)  # type: ignore[arg-type]
+    assert not seen
+
+
 def test_dtypes_that_are_not_listed_run_whole() -> None:
     """The nodes for which fewer are listed than ONNX has."""
     nodes = {
@@ -514,7 +535,7 @@ def test_dtypes_that_are_not_listed_run_whole() -> None:
         code = TensorProto.DataType.Value(dtype.upper())
         model = model_of([node], {"x": (4,)}, opset=26, dtype=code)
         assert [one.op for one in load_onnx(model).nodes.values()] == ["opaque"]
-        assert dtype not in {one.operator: one for one in list_supported()}[node.op_type].dtypes
+        assert dtype not in next(list_supported(node.op_type)).dtypes
 
 
 def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
