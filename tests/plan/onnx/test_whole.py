@@ -233,9 +233,9 @@ def test_what_neither_runs_is_refused_by_name_and_reason() -> None:
         ("(int4[4,6] x) => (uint4[4,6] y) { y = BitCast <to = 21> (x) }", "has fewer bits than its bytes"),
         ("(float[2,4] x, float[4] s) => (y, v) { y, v = SimplifiedLayerNormalization (x, s) }", "its output 1"),
         (
-            "(float[3,32] x, uint8[6,16] w, float[12] s) => (float[3,6] y) "
-            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s) }",
-            "weights are uint8",
+            "(float[3,32] x, uint8[6,2,8] w, float[12] s, int32[32] g) => (float[3,6] y) "
+            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s, , g) }",
+            "g_idx are not supported",
         ),
         (
             "(float[2,3,16] x, int64[2,3] i, float[9,4] c, float[9,4] s) => (y) "
@@ -248,6 +248,38 @@ def test_what_a_declaration_does_not_take_runs_whole(text: str, why: str) -> Non
     model = parser.parse_model(f'<ir_version: 11, opset_import: ["" : 26, "com.microsoft" : 1]> agraph {text}')
     (node,) = load_onnx(model).nodes.values()
     assert node.op == "opaque" and why in node.attrs["why"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "(float[3,32] x, uint8[6,2,8] w, float[12,2] s) => (float[3,6] y) "
+            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s) }",
+            r"scales \(12, 2\); N = 6, K = 32 and blocks of 16 make it \(6, 2, 8\) and \(6, 2\)$",
+        ),
+        (
+            "(float[2,3,4] x, float[3] s, float[0] b) => (float[2,3,4] y) { y = InstanceNormalization (x, s, b) }",
+            r"tensor 'b' of shape \(0,\) has no cells; .* nor ONNX's reference takes it so either$",
+        ),
+        (
+            "(float[2,3] x, float[0] s) => (uint8[2,3] y) { y = QuantizeLinear (x, s) }",
+            r"tensor 's' of shape \(0,\) has no cells; .* nor ONNX's reference takes it so either$",
+        ),
+    ],
+)
+def test_operands_that_nobody_takes_are_refused_as_a_model_is_read(text: str, says: str) -> None:
+    """In one line, by the node: not in the run, by ONNX Runtime."""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> agraph {text}')
+    node = model.graph.node[0].op_type
+    with pytest.raises(ValueError, match=rf"^load_onnx: the model: node '{node}_0' \({node}\): .*{says}"):
+        load_onnx(model)
+    with pytest.raises(ValueError, match=says):
+        StagedModel(model)
+    shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    feeds = {name: np.ones(shape, np.uint8 if name == "w" else np.float32) for name, shape in shapes.items()}
+    with pytest.raises(Exception, match=f"Non-zero status code returned while running {node} node"):
+        ort(model, feeds)
 
 
 def test_draws_of_onnx_runtime_are_the_same_in_each_run() -> None:
