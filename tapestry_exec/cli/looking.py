@@ -43,7 +43,7 @@ from tapestry_exec.run import check_target, replace_file
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import Supported, count_ways, list_supported
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
-from tapestry_sets.limits import list_names, quote, tell_count
+from tapestry_sets.limits import quote, tell_count
 from tapestry_sets.views import Allocation
 
 
@@ -260,11 +260,10 @@ def ops_command(
 
 
 def _print_onnx(names: Sequence[str], as_json: bool) -> None:
-    every = {one.operator: one for one in list_supported()}
-    for name in names:
-        if name not in every:
-            raise click.UsageError(f"ONNX has no operator {quote(name)}; {list_names(every, name, 'operators')}")
-    found = [every[name] for name in names] if names else list(every.values())
+    try:
+        found = list(list_supported(*names))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     if as_json:
         return print_answer(
             OnnxAnswer(

@@ -30,7 +30,7 @@ from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
 from tapestry_plan.onnx.replacing.sequences import is_of_sequences, replace_sequences
-from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, reads_of
+from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, check_runs, reads_of
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
@@ -323,6 +323,8 @@ def _add_to_graph(at: Importing, node: Node) -> None:
     ------
     NotOfGraphs
         For a node that reads such a tensor, and makes others that have cells.
+    NotRun
+        For one that nobody takes with such a tensor.
     """
     try:
         with at.trying():
@@ -333,6 +335,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
             raise
         if bind_without_cells(at, node):
             return
+        check_runs(at, node, str(error))
         if isinstance(error, UnsupportedOp):
             raise
         raise NotOfGraphs(str(error)) from None

@@ -38,10 +38,13 @@ def by_run(model):
     from tapestry_plan import ops
     kinds = {value.name: value.type.tensor_type for value in model.graph.input}
     dtypes = {name: helper.tensor_dtype_to_np_dtype(kind.elem_type) for name, kind in kinds.items()}
-    zeros = {
-        name: numpy.zeros([dim.dim_value for dim in kind.shape.dim], dtypes[name]) for name, kind in kinds.items()
-    }
-    made = ops.run_model(ops.encode_model(model), zeros)
+    shapes = {name: [dim.dim_value for dim in kind.shape.dim] for name, kind in kinds.items()}
+    try:
+        made = ops.run_model(ops.encode_model(model), {n: numpy.zeros(s, dtypes[n]) for n, s in shapes.items()})
+    except ValueError:  # which lengths of zero may end
+        if not shapes:
+            raise
+        made = ops.run_model(ops.encode_model(model), {n: numpy.ones(s, dtypes[n]) for n, s in shapes.items()})
     for value, array in zip(model.graph.output, made, strict=True):
         code = helper.np_dtype_to_tensor_dtype(array.dtype)
         value.CopyFrom(helper.make_tensor_value_info(value.name, code, array.shape))
@@ -145,8 +148,8 @@ def infer_model(model: Any, by: Way = "onnx") -> Any:
     ----------
     model : onnx.ModelProto
     by : 'onnx', 'runtime' or 'run'
-        ONNX's inference, checked by its schemas; ONNX Runtime, of the outputs; or a run of the model on zeros, of these
-        too.
+        ONNX's inference, checked by its schemas; ONNX Runtime, of the outputs; or a run of the model on zeros or, if it
+        fails, on ones, of these too.
 
     Raises
     ------

@@ -180,6 +180,8 @@ class Importing:
         self._path = path
         self.tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._written = set(self._values)
+        """Values that the model says, as initializers and Constants."""
         self._from_file = {name: name for name in weights} if path else {}
         self._outside = FilesBeside(path)
         stored = count_stored(model) - checked.filled
@@ -456,6 +458,12 @@ class Importing:
         self.bind(name, result)
         if self.is_known(name) and node.op_type != "Constant":
             self._put(self._computed, name, next(filter(None, node.outputs)))
+        elif node.op_type == "Constant":
+            self._written.add(name)
+
+    def are_written(self, names: Iterable[str]) -> bool:
+        """Whether the model says all values of some names: others may follow from the sizes of open axes."""
+        return all(not name or name in self._written for name in names)
 
     def computed(self, node: Node, label: str, value: Array) -> Tensor:
         """What an importer computed of known values, as a constant that counts among what was computed in advance."""

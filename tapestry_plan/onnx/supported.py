@@ -17,6 +17,7 @@ from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
+from tapestry_sets.limits import list_names, quote
 
 TAKE_LESS = frozenset({"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean"})
 """Operators that take fewer dtypes here than ONNX has for them: nodes of others are opaque."""
@@ -57,38 +58,43 @@ class Supported(Struct, frozen=True):
     instead: CutAxes
 
 
-def list_supported() -> Iterator[Supported]:
+def list_supported(*names: str) -> Iterator[Supported]:
     """All operators of ONNX's own domain in the newest opset, and those that joined `IMPORTERS`, by name.
+
+    Parameters
+    ----------
+    *names : str
+        Tell of these alone, in this order; examples of no others are imported.
 
     Examples
     --------
     >>> from tapestry_plan.onnx import list_supported
-    >>> found = {one.operator: one.how for one in list_supported()}
-    >>> [found[name] for name in ("Conv", "RotaryEmbedding", "NonZero")]
+    >>> [one.how for one in list_supported("Conv", "RotaryEmbedding", "NonZero")]
     ['imported', 'defined', 'opaque']
-    >>> next(one.axes for one in list_supported() if one.operator == "MatMulInteger")[0]
+    >>> next(list_supported("MatMulInteger")).axes[0]
     ('matmul', ('m', 'n', '+k'))
     """
-    yield from _all_supported()
+    ways = list_ways()
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"list_supported: names must be texts, not {quote(name)}; give for example 'Conv'")
+        if name not in ways:
+            raise ValueError(f"ONNX has no operator {quote(name)}; {list_names(ways, name, 'operators')}")
+    return (_look_at(name, ways[name]) for name in names or ways)
 
 
 @cache
-def _all_supported() -> tuple[Supported, ...]:
-    return tuple(_look_at_all())
-
-
-def _look_at_all() -> Iterator[Supported]:
+def _look_at(name: str, how: How) -> Supported:
     from onnx import defs
 
     newest = min(defs.onnx_opset_version(), tuning.KNOWN_OPSET)
-    for name, how in list_ways().items():
-        domain, _, op_type = name.rpartition("::")
-        schema, example = schema_of(op_type, newest, domain), read_example(name)
-        graph = Graph() if example is None else load_onnx(example, opaque=False)
-        dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
-        if name in TAKE_LESS and example is not None:
-            dtypes = tuple(dtype for dtype in dtypes if dtype in _dtypes_taken(example, short=True))
-        yield Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
+    domain, _, op_type = name.rpartition("::")
+    schema, example = schema_of(op_type, newest, domain), read_example(name)
+    graph = Graph() if example is None else load_onnx(example, opaque=False)
+    dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
+    if name in TAKE_LESS and example is not None:
+        dtypes = tuple(dtype for dtype in dtypes if dtype in _dtypes_taken(example, short=True))
+    return Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
 
 
 def _list_instead(graph: Graph) -> CutAxes:

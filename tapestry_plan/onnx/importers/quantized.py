@@ -103,8 +103,12 @@ def matmul_of_few_bits(at: Importing, node: Node) -> Result:
             return made + at.tensor(node.inputs[5]) if node.input(5) else made
     x, packed = (at.tensor(name) for name in node.inputs[:2])
     wanted, scales = (rows, blocks, block * bits // 8), at.tensor(node.inputs[2])
-    is_fitting = packed.shape == wanted and x.shape[-1:] == (summed,) and scales.size == rows * blocks
-    if not is_fitting or packed.dtype != "uint8" or scales.dtype != x.dtype or x.ndim < 2:
+    if packed.shape != wanted or scales.size != rows * blocks:
+        raise ValueError(
+            f"weights have shape {quote(packed.shape)} and scales {quote(scales.shape)}; N = {rows}, K = {summed} and "
+            f"blocks of {block} make it {wanted} and {(rows, blocks)}"
+        )
+    if x.shape[-1:] != (summed,) or packed.dtype != "uint8" or scales.dtype != x.dtype or x.ndim < 2:
         raise refusal(
             node,
             f"weights are {packed.dtype}{quote(packed.shape)} and scales {scales.dtype}{quote(scales.shape)}, beside "

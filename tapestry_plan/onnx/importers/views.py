@@ -66,8 +66,8 @@ def slice(at: Importing, node: Node) -> Result:
         # Backward from far before the front ONNX begins with the first one, where Python takes none.
         cuts[axis] = (max(start, -shape[axis]) if step < 0 else start, end, step)
     ranges = [range(*builtins.slice(*cut).indices(n)) for cut, n in zip(cuts, shape, strict=True)]
-    if ranges == [range(n) for n in shape]:
-        return at.tensor(node.inputs[0])
+    if ranges == [range(n) for n in shape] and at.are_written(node.inputs[1:]):
+        return at.tensor(node.inputs[0])  # at all sizes; else the graph has the view at each, and plans can be bound
     return at.view(node, Slice(tuple(cuts)), node.inputs[0])
 
 
@@ -106,7 +106,7 @@ def pad(at: Importing, node: Node) -> Result:
         crop = tuple((max(0, -a), n - max(0, -b), None) for n, (a, b) in zip(x.shape, widths, strict=True))
         x = x.view(Slice(crop))
     kept = tuple((max(0, a), max(0, b)) for a, b in widths)
-    if not any(map(any, kept)):
+    if not any(map(any, kept)) and at.are_written(node.inputs[1:]):
         return x
     return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
 

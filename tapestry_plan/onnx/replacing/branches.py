@@ -18,6 +18,7 @@ from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
 from tapestry_plan.onnx.order import made_in, read_nodes, sort
 from tapestry_plan.onnx.replacing.bodies import branch_of, check_condition, check_one_condition, renamed
+from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_sets.limits import quote
 
 
@@ -113,15 +114,15 @@ class _Settling:
                 self._give_up(node, self._behind(node))
 
     def _reads(self, node: Node) -> list[str]:
-        """What a node reads, all made by something."""
-        reads = [name for name in node.inputs if name]
+        """What a node reads, all made by something; of an If its condition alone, before it is decided."""
+        reads = [name for name in node.inputs if name] if node.operator == "If" else reads_of(node)
         for name in reads:
             check_made(node, name, self._is_made(name))
         return reads
 
     def _add(self, node: Node) -> None:
         """Import a node aside whose inputs were, or note why it cannot be."""
-        why = next((self._unknown[name] for name in node.inputs if name in self._unknown), "")
+        why = next((self._unknown[name] for name in reads_of(node) if name in self._unknown), "")
         if not why and not is_supported(node, self._aside):
             why = f"which is not known: the operator of {node.where} is not supported"
         if not why:

@@ -131,8 +131,7 @@ def bind_without_cells(at: Importing, node: Node) -> bool:
 def _bind_if_empty(at: Importing, node: Node, inferred: Any, results: Sequence[tuple[tuple[int, ...], str]]) -> bool:
     if not all(0 in shape for shape, _ in results):
         return False
-    read = sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
-    if read < tuning.INFERENCE_NBYTES // 2:  # else the process has no room for so many zeros
+    if _count_read(at, node) < tuning.INFERENCE_NBYTES // 2:  # else the process has no room for so many zeros
         try:
             infer_model(inferred, "run")
         except ValueError as error:
@@ -140,6 +139,38 @@ def _bind_if_empty(at: Importing, node: Node, inferred: Any, results: Sequence[t
     for value, (shape, dtype) in zip(inferred.graph.output, results, strict=True):
         at.bind_computed(node, value.name, np.empty(shape, dtype))
     return True
+
+
+def check_runs(at: Importing, node: Node, why: str) -> None:
+    """Refuse a small node that its importer does not take, for a reason, where nobody who runs nodes whole does either.
+
+    Nodes with graphs inside are not looked at: those may run for long.
+
+    Raises
+    ------
+    NotRun
+        Where a run of the node fails on zeros, and on ones.
+    """
+    if node.captured is not None:
+        return
+    try:
+        inferred = _infer_node(at, node)
+        results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    except ValueError:
+        return  # who adds it as an operator that runs whole says so
+    made = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in results)
+    if made + _count_read(at, node) > tuning.INFERENCE_NBYTES // 64:
+        return
+    try:
+        infer_model(inferred, "run")
+    except ValueError:
+        said = why.removeprefix(f"{node.where}: ")
+        raise NotRun(f"{node.where}: {said}; neither ONNX Runtime nor ONNX's reference takes it so either") from None
+
+
+def _count_read(at: Importing, node: Node) -> int:
+    """Bytes of what an operator that runs a node whole reads."""
+    return sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
 
 
 def _operands_of(at: Importing, node: Node) -> list[str]:

@@ -98,6 +98,27 @@ def _limit_memory(plan: ShardPlan) -> tuple[int, ...] | None:
 
 def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
     """A graph of the plan's model at other sizes, rewritten as the plan's own was, its operators in their order."""
+    made, refused = _rewrite(plan, graph)
+    if made is not None:
+        put_fields(made := Draft(made).done(), nodes=FrozenDict((n, made.nodes[n]) for n in plan.graph.nodes))
+        return made
+    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items()) or "the sizes of the graph given"
+    model = plan.graph._model or graph._model
+    if model is not None and plan.graph.sizes.keys() == graph.sizes.keys():
+        own = model(plan.graph.sizes)
+        if _rewrite(plan, own)[0] is not None and _is_alike(graph, model(graph.sizes)):  # nobody changed either
+            raise ValueError(
+                f"bind: at {sizes} the model comes to other operators than the plan has: {_tell_other(graph, own)}; "
+                "plan the graph at these sizes anew"
+            )
+    raise ValueError(
+        f"bind: at {sizes} the graph has not the operators that the plan is of{refused}; "
+        "where it was changed after it was loaded, give bind the changed graph at the new sizes; else plan it anew"
+    )
+
+
+def _rewrite(plan: ShardPlan, graph: Graph) -> tuple[Graph | None, str]:
+    """A graph rewritten as the plan's own was, if it then has the plan's operators; and what the steps said, if not."""
     refused = ""
     for same_bits in (False, True):
         try:
@@ -106,13 +127,25 @@ def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
             refused = refused if same_bits else f" ({error})"
             continue
         if _is_alike(made, plan.graph):
-            put_fields(made := Draft(made).done(), nodes=FrozenDict((n, made.nodes[n]) for n in plan.graph.nodes))
-            return made
-    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items()) or "the sizes of the graph given"
-    raise ValueError(
-        f"bind: at {sizes} the graph has not the operators that the plan is of{refused}; "
-        "where it was changed after it was loaded, give bind the changed graph at the new sizes; else plan it anew"
-    )
+            return made, ""
+    return None, refused
+
+
+def _tell_other(graph: Graph, own: Graph) -> str:
+    """One operator, or the outputs, in which a graph differs from that of a plan, as both were read."""
+    for name, node in own.nodes.items():
+        if name not in graph.nodes:
+            return f"it has no operator {quote(name)} ({node.op}) there"
+    for name, node in graph.nodes.items():
+        if name not in own.nodes:
+            return f"it has an operator {quote(name)} ({node.op}) there, which the plan has not"
+        if (node.op, node.inputs, node.outputs) != (
+            own.nodes[name].op,
+            own.nodes[name].inputs,
+            own.nodes[name].outputs,
+        ):
+            return f"{quote(name)} ({node.op}) reads other tensors there"
+    return f"its outputs are {quote(dict(graph.outputs))} there and {quote(dict(own.outputs))} in the plan"
 
 
 def _is_alike(one: Graph, other: Graph) -> bool:

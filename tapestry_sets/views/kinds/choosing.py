@@ -41,20 +41,27 @@ class Slice(OneMap, Struct, frozen=True):
         shape = kind.only_shape(shapes, "slice")
         if len(self.slices) > len(shape):
             raise IndexError(f"slice: {len(self.slices)} slices for shape {quote(shape)}; give at most {len(shape)}")
-        counts = [kind.count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
+        counts = [kind.count_range(*_cut(s, n)) for s, n in zip(self.slices, shape, strict=False)]
         return (*counts, *shape[len(counts) :])
 
     def rows(self, shape: Shape) -> list[AxisRow]:
-        cuts = [slice(*s).indices(n) for s, n in zip(self.slices, shape, strict=False)]
+        cuts = [_cut(s, n) for s, n in zip(self.slices, shape, strict=False)]
         cuts += [(0, n, 1) for n in shape[len(cuts) :]]
         return [(start, (axis, step)) for axis, (start, _, step) in enumerate(cuts)]
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         cuts: list[Cut] = []
         for axis, s in enumerate(self.slices):
-            start, stop, step = slice(*s).indices(shapes[0][axis])
+            start, stop, step = _cut(s, shapes[0][axis])
             cuts.append((axis, start, -((start - stop) // step), step))
         return cut_strided(source, cuts)
+
+
+def _cut(triple: Triple, extent: int) -> tuple[int, int, int]:
+    """A slice of so many places as a range; a step past them all is as one that just leaves, which memory can have."""
+    start, stop, step = slice(*triple).indices(extent)
+    most = max(extent, 1)
+    return start, stop, max(-most, min(step, most))
 
 
 Cut = tuple[int, int, int, int]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tapestry_exec import evaluate, run
+from tapestry_exec import evaluate, run, run_stages
 from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import StagedModel
 from tapestry_plan.onnx.models import load_onnx
 from tests.onnx_models import ort, random
 
@@ -358,6 +359,41 @@ def test_what_the_other_branch_makes_of_its_cells_does_not_leak() -> None:
     with np.errstate(all="ignore"):
         found = run(plan(graph, Mesh(3)), {"x": x, "z": z}).outputs["y"]
     np.testing.assert_allclose(found, -np.exp(x) * z, rtol=1e-6)
+
+
+def reading_body(operator: str, name: str) -> list[Any]:
+    """An If whose condition follows from a Scan or a Loop, in whose body a name is read from outside."""
+    a, r, n = (helper.make_tensor_value_info(one, TensorProto.FLOAT, ()) for one in ("a", "r", "n"))
+    adds = [make("ReduceSum", [name], ["t"], keepdims=0), make("Add", ["a", "t"], ["n"])]
+    if operator == "Scan":
+        body = helper.make_graph(adds, "body", [a, r], [n])
+        around = make("Scan", ["o", "z"], ["s"], num_scan_inputs=1, body=body)
+    else:
+        k = helper.make_tensor_value_info("k", TensorProto.INT64, ())
+        go, on = (helper.make_tensor_value_info(one, TensorProto.BOOL, ()) for one in ("go", "on"))
+        body = helper.make_graph([make("Identity", ["go"], ["on"]), *adds], "body", [k, go, a], [on, n])
+        around = make("Loop", ["two", "", "o"], ["s"], body=body)
+    then, other = (branch([make(op, ["s"], ["out"])]) for op in ("Neg", "Exp"))
+    ends = [make("Greater", ["s", "o"], ["c"]), make("If", ["c"], ["y"], then_branch=then, else_branch=other)]
+    return [make("Cast", ["zero"], ["o"], to=1), around, *ends]
+
+
+@pytest.mark.parametrize("operator", ["Scan", "Loop"])
+def test_a_body_that_reads_an_outer_name_leads_to_a_condition(operator: str) -> None:
+    """No node before the condition has the name as its own input."""
+    compare_both(reading_body(operator, "x"))
+
+
+@pytest.mark.parametrize("operator", ["Scan", "Loop"])
+def test_a_body_that_reads_what_only_a_run_knows_leads_to_a_condition(operator: str) -> None:
+    """The shape of the name that is read follows from values; the stage after them has the body."""
+    cells = [make("NonZero", ["x"], ["where"]), make("Cast", ["where"], ["cells"], to=1)]
+    made = model([*cells, *reading_body(operator, "cells")])
+    for sign in (1, 0):
+        feeds = {"x": sign * random(2, 3), "z": random(3, seed=2)}
+        staged = StagedModel(made, shapes={"n": 2})
+        found = run_stages(staged, feeds, lambda graph: plan(graph, Mesh(2))).outputs
+        np.testing.assert_allclose(found["y"], ort(made, feeds)[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1)])

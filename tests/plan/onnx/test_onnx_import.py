@@ -125,6 +125,16 @@ SINGLE = [
             "steps": np.array([-1]),
         },
     ),
+    case(
+        "Slice",
+        None,
+        {
+            "starts": np.array([1, -1]),
+            "ends": np.array([2**63 - 1, -(2**63)]),
+            "axes": np.array([1, 2]),
+            "steps": np.array([2**62, -(2**62)]),
+        },
+    ),
     case("Pad", {"x": (3, 4)}, {"pads": np.array([1, 0, 2, 3]), "value": np.float32(1.5)}),
     case("Pad", {"x": (3, 4)}, {"pads": np.array([2, 0, 1, 3])}, mode="reflect"),
     case("Pad", {"x": (3, 4)}, {"pads": np.array([2, 0, 1, 3])}, mode="edge"),

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
 from tapestry_plan import Device, Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
-from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx, tuning
+from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, supported, to_onnx, tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
@@ -233,9 +233,9 @@ def test_what_neither_runs_is_refused_by_name_and_reason() -> None:
         ("(int4[4,6] x) => (uint4[4,6] y) { y = BitCast <to = 21> (x) }", "has fewer bits than its bytes"),
         ("(float[2,4] x, float[4] s) => (y, v) { y, v = SimplifiedLayerNormalization (x, s) }", "its output 1"),
         (
-            "(float[3,32] x, uint8[6,16] w, float[12] s) => (float[3,6] y) "
-            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s) }",
-            "weights are uint8",
+            "(float[3,32] x, uint8[6,2,8] w, float[12] s, int32[32] g) => (float[3,6] y) "
+            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s, , g) }",
+            "g_idx are not supported",
         ),
         (
             "(float[2,3,16] x, int64[2,3] i, float[9,4] c, float[9,4] s) => (y) "
@@ -248,6 +248,38 @@ def test_what_a_declaration_does_not_take_runs_whole(text: str, why: str) -> Non
     model = parser.parse_model(f'<ir_version: 11, opset_import: ["" : 26, "com.microsoft" : 1]> agraph {text}')
     (node,) = load_onnx(model).nodes.values()
     assert node.op == "opaque" and why in node.attrs["why"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "(float[3,32] x, uint8[6,2,8] w, float[12,2] s) => (float[3,6] y) "
+            "{ y = com.microsoft.MatMulNBits <K = 32, N = 6, block_size = 16> (x, w, s) }",
+            r"scales \(12, 2\); N = 6, K = 32 and blocks of 16 make it \(6, 2, 8\) and \(6, 2\)$",
+        ),
+        (
+            "(float[2,3,4] x, float[3] s, float[0] b) => (float[2,3,4] y) { y = InstanceNormalization (x, s, b) }",
+            r"tensor 'b' of shape \(0,\) has no cells; .* nor ONNX's reference takes it so either$",
+        ),
+        (
+            "(float[2,3] x, float[0] s) => (uint8[2,3] y) { y = QuantizeLinear (x, s) }",
+            r"tensor 's' of shape \(0,\) has no cells; .* nor ONNX's reference takes it so either$",
+        ),
+    ],
+)
+def test_operands_that_nobody_takes_are_refused_as_a_model_is_read(text: str, says: str) -> None:
+    """In one line, by the node: not in the run, by ONNX Runtime."""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> agraph {text}')
+    node = model.graph.node[0].op_type
+    with pytest.raises(ValueError, match=rf"^load_onnx: the model: node '{node}_0' \({node}\): .*{says}"):
+        load_onnx(model)
+    with pytest.raises(ValueError, match=says):
+        StagedModel(model)
+    shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    feeds = {name: np.ones(shape, np.uint8 if name == "w" else np.float32) for name, shape in shapes.items()}
+    with pytest.raises(Exception, match=f"Non-zero status code returned while running {node} node"):
+        ort(model, feeds)
 
 
 def test_draws_of_onnx_runtime_are_the_same_in_each_run() -> None:
@@ -504,6 +536,27 @@ def test_every_operator_of_onnx_is_listed() -> None:
     assert found["ReduceMean"].dtypes == found["IsInf"].dtypes == ("float16", "float32", "float64", "bfloat16")
 
 
+def test_to_tell_of_one_operator_imports_models_of_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+
+    def note(model: Any, **options: Any) -> Any:
+        seen.extend(f"{node.domain}::{node.op_type}".removeprefix("::") for node in model.graph.node)
+        return load_onnx(model, **options)
+
+    monkeypatch.setattr(supported, "load_onnx", note)
+    for name in ("com.microsoft::QAttention", "Conv"):  # of which one has no schema that tells its dtypes
+        seen.clear()
+        supported._look_at.cache_clear()
+        assert [one.operator for one in list_supported(name)] == [name] and set(seen) == {name}
+    seen.clear()
+    supported._look_at.cache_clear()
+    with pytest.raises(ValueError, match=r"ONNX has no operator 'Convv'; nearest of \d+ operators: 'Conv'"):
+        list_supported("Conv", "Convv")
+    with pytest.raises(TypeError, match=r"list_supported: names must be texts, not 5"):
+        list_supported(5)  # type: ignore[arg-type]
+    assert not seen
+
+
 def test_dtypes_that_are_not_listed_run_whole() -> None:
     """The nodes for which fewer are listed than ONNX has."""
     nodes = {
@@ -514,7 +567,7 @@ def test_dtypes_that_are_not_listed_run_whole() -> None:
         code = TensorProto.DataType.Value(dtype.upper())
         model = model_of([node], {"x": (4,)}, opset=26, dtype=code)
         assert [one.op for one in load_onnx(model).nodes.values()] == ["opaque"]
-        assert dtype not in {one.operator: one for one in list_supported()}[node.op_type].dtypes
+        assert dtype not in next(list_supported(node.op_type)).dtypes
 
 
 def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:

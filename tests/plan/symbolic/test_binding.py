@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import parser
 
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Mesh, NotFound, Placed, ShardPlan, load_onnx, ops, plan
-from tests.onnx_models import ort
+from tests.onnx_models import ort, random
 from tests.open_models import open_attention, open_batch
 
 SIZES = {"batch": 2, "seq": 6}
@@ -138,9 +139,57 @@ def test_a_changed_graph_is_bound_by_one_changed_alike() -> None:
     assert p.bind(changed(batch=4)).sharding == p.sharding
 
 
+VANISHING = {
+    "slice": (
+        "(float[S,8] x, float[64,8] pe) => (float[S,8] y) { sh = Shape<start=0, end=1>(x)"
+        " z = Constant<value_ints=[0]>() p = Slice(pe, z, sh) y = Add(x, p) }"
+    ),
+    "pad": (
+        "(float[S,8] x) => (float[T,8] y) { sh = Shape<start=0, end=1>(x) k = Constant<value_ints=[64]>()"
+        " left = Mod(sh, k) more = Sub(k, left) n = Mod(more, k)"
+        " two = Constant<value_ints=[0,0]>() one = Constant<value_ints=[0]>()"
+        " w = Concat<axis=0>(two, n, one) wide = Pad(x, w) y = Relu(wide) }"
+    ),
+}
+"""Models of which a view has all cells of its tensor at 64 rows, and others at others."""
+
+
+@pytest.mark.parametrize("what", VANISHING)
+@pytest.mark.parametrize(("planned", "bound"), [(6, 64), (64, 6), (63, 64)])
+def test_a_size_at_which_a_view_changes_nothing(what: str, planned: int, bound: int) -> None:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {VANISHING[what]}')
+    p = plan(load_onnx(model, shapes={"S": planned}), Mesh(3))
+    feeds = {"x": random(bound, 8), "pe": random(64, 8, seed=2)}
+    feeds = {value.name: feeds[value.name] for value in model.graph.input}
+    (wanted,) = ort(model, feeds)
+    again = p.bind(S=bound)
+    assert again.sharding == p.sharding
+    np.testing.assert_allclose(run(again, feeds).outputs["y"], wanted, rtol=1e-6)
+
+
+def test_sizes_at_which_a_model_has_other_operators() -> None:
+    text = (
+        "(float[N,4] x) => (float[N,4] y) { n = Shape<start=0, end=1>(x) z = Constant<value_ints=[0]>()"
+        " k = Squeeze(n, z) t = Constant<value = bool {1}>() y = Loop(k, t, x)"
+        " <body = b (int64 i, bool go, float[N,4] a) => (bool on, float[N,4] o) { on = Identity(go) o = Mul(a, a) }> }"
+    )
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    p = plan(load_onnx(model, shapes={"N": 3}), Mesh(2))
+    more, fewer = (
+        r"it has an operator 'Loop_0/3/.*multiply\) there, which the plan has not",
+        r"no operator 'Loop_0/2/.* there",
+    )
+    for size, says in ((5, more), (2, fewer)):
+        said = rf"bind: at N={size} the model comes to other operators than the plan has: .*{says}; plan the graph at"
+        with pytest.raises(ValueError, match=said):
+            p.bind(N=size)
+        with pytest.raises(ValueError, match=said):
+            p.bind(load_onnx(model, shapes={"N": size}))
+
+
 WRONG: dict[str, tuple[Callable[[ShardPlan], Any], str]] = {
     "unknown": (lambda p: p.bind(bach=3), "'bach' is not a symbol; known symbols: 'batch', 'seq'"),
-    "zero": (lambda p: p.bind(batch=0), "bind: at batch=0, seq=6 the graph has not the operators that the plan is of"),
+    "zero": (lambda p: p.bind(batch=0), "bind: at batch=0, seq=6 the model comes to other operators than the plan has"),
     "negative": (lambda p: p.bind({"seq": -4}), "bind: seq must be at least 0, not -4"),
     "twice": (lambda p: p.bind({"batch": 3}, batch=4), "the symbol 'batch' is given twice, as 3 and 4; give it once"),
     "none": (lambda p: p.bind(), "no size is given; give some by symbol, as batch=32"),

@@ -172,6 +172,7 @@ SWALLOW = {
     "tapestry_exec/run/stores.py: _find_damaged",
     "tapestry_plan/onnx/replacing/lasting.py: lasts",
     "tapestry_plan/onnx/replacing/whole.py: bind_without_cells",
+    "tapestry_plan/onnx/replacing/whole.py: check_runs",
     "tapestry_exec/cli/commands.py: _planned_before",
     "tapestry_exec/cli/operators.py: _parse_value",
     "tapestry_exec/cli/operators.py: make_operation",

@@ -260,6 +260,17 @@ def test_kinds_of_chains_are_the_same_after_json(pair: tuple[View, np.ndarray]) 
         assert again == kind and type(again) is type(kind)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_step_past_all_cells_is_one_that_just_leaves(sign: int) -> None:
+    """A larger one is of no address that memory has."""
+    far, near = (Slice(((1, None, sign * step), (None, None, None))) for step in (2**62, 5))
+    shape, source = (5, 4), (0, (((5, 4),), ((4, 1),)))
+    assert far.out_shape((shape,)) == np.zeros(shape)[1 :: sign * 2**62].shape == (1, 4)
+    assert far.strided((shape,), source) == near.strided((shape,), source)
+    assert far.rows(shape) == near.rows(shape) == [(1, (0, sign * 5)), (0, (1, 1))]
+    assert far.out_shape(((0, 4),)) == (0, 4)
+
+
 SHIFT = Piece(0, (Guard(0, Region.full((4,))),), IndexMap((AffineMap(((1,),), (2,)),)))
 EVERY: list[tuple[ViewKind, tuple[tuple[int, ...], ...]]] = [
     (Slice(((None, None, -2), (1, 3, None))), ((5, 4),)),
