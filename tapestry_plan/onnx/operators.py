@@ -517,9 +517,11 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),
     "com.microsoft::NhwcMaxPool": Import(onnx_indices.nhwc_max_pool),
     "com.microsoft::QGemm": Import(onnx_quantized.qgemm, 6, 9),
-    "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 7, 8, gaps=(2, 5)),
+    "com.microsoft::QLinearAdd": Import(
+        onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6, rounds_last=True), 7, 8, gaps=(2, 5)
+    ),
     "com.microsoft::QLinearAveragePool": Import(
-        onnx_quantized.of_numbers(onnx_quantized.pooled, (0,), 3), 4, 5, gaps=(2,)
+        onnx_quantized.of_numbers(onnx_quantized.pooled, (0,), 3, rounds_last=True), 4, 5, gaps=(2,)
     ),
     "com.microsoft::QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
     "com.microsoft::QLinearConcat": Import(onnx_quantized.qlinear_concat, 5, None),
@@ -528,7 +530,7 @@ _ROWS: dict[str, Import] = {
         onnx_quantized.of_numbers(onnx_quantized.leaky, (0,), 3), 4, 5, gaps=(2,)
     ),
     "com.microsoft::QLinearMul": Import(
-        onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 7, 8, gaps=(2, 5)
+        onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6, rounds_last=True), 7, 8, gaps=(2, 5)
     ),
     "com.microsoft::QLinearSoftmax": Import(onnx_quantized.of_numbers(onnx_quantized.shared, (0,), 3), 5, 5, gaps=(2,)),
     "com.microsoft::QLinearWhere": Import(onnx_quantized.of_numbers(onnx_quantized.chosen, (1, 4), 7), 9, 9),

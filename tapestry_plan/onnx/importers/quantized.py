@@ -235,9 +235,16 @@ def _columns(at: Importing, node: Node, k: int) -> Tensor:
 
 
 def of_numbers(
-    function: Callable[[Importing, Node, list[Tensor]], Tensor], places: Sequence[int], scale: int
+    function: Callable[[Importing, Node, list[Tensor]], Tensor],
+    places: Sequence[int],
+    scale: int,
+    *,
+    rounds_last: bool = False,
 ) -> Callable[[Importing, Node], Result]:
-    """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized."""
+    """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized.
+
+    As ONNX Runtime does it, some are rounded before the zero point is added and some behind it: at halves these differ.
+    """
 
     def add(at: Importing, node: Node) -> Result:
         _check_bytes(at, node, [k for place in places for k in (place, place + 2)] + [scale + 1])
@@ -245,7 +252,8 @@ def of_numbers(
         zero = at.tensor(node.inputs[scale + 1]) if node.input(scale + 1) else None
         dtype = at.dtype_of(node.inputs[places[0]]) if zero is None else zero.dtype
         share = made / at.tensor(node.inputs[scale]).reshape(())
-        return _saturated(share, None if zero is None else zero.reshape(()), dtype, node.name)
+        offset = None if zero is None else zero.reshape(())
+        return _saturated(share, offset, dtype, node.name, rounds_last=rounds_last)
 
     return add
 
@@ -386,12 +394,13 @@ def _repeated(values: Tensor, extent: int, block: int, axis: int) -> Tensor:
     return repeated if repeated.shape[axis] == extent else repeated[cut]
 
 
-def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -> Tensor:
-    """The nearest integers, even ones of two, moved by the offset, that a dtype has."""
+def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None, *, rounds_last: bool = False) -> Tensor:
+    """The nearest integers, even ones of two, that a dtype has: moved by the offset behind rounding, or before."""
     wide = np.promote_types(x.dtype, WIDE).name
-    made = ops.astype(ops.round(x), wide)
+    made = ops.astype(x if rounds_last else ops.round(x), wide)
     if offset is not None:
         made = made + ops.astype(offset, wide)
+    made = ops.round(made) if rounds_last else made
     bounds = limits_of(dtype)
     return ops.astype(ops.clip(made, float(bounds.min), float(bounds.max)), dtype, name=name)
 

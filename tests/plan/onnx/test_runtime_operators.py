@@ -146,6 +146,41 @@ def test_softmax_of_bytes(shape: Any, attrs: dict[str, int], dtype: Any) -> None
     check(of("QLinearSoftmax", {"x": bytes_of(dtype, *shape)}, known, **{"opset": 13, **attrs}), unit=1)
 
 
+@pytest.mark.heavy(4)
+@pytest.mark.parametrize("dtype", [U8, S8])
+@pytest.mark.parametrize("zero", [7, 8])
+@pytest.mark.parametrize(
+    ("op", "shapes", "scale", "attrs"),
+    [
+        ("QLinearAdd", [(6, 40), (40,)], 1 / 2, {}),
+        ("QLinearMul", [(6, 40), (40,)], 1 / 2, {}),
+        ("QLinearMul", [(6, 40), (40,)], 16, {}),
+        ("QLinearAveragePool", [(1, 3, 8, 8)], 1 / 4, {"kernel_shape": [2, 2]}),
+        ("QLinearAveragePool", [(1, 8, 8, 3)], 1 / 4, {"kernel_shape": [1, 2], "channels_last": 1}),
+        ("QLinearGlobalAveragePool", [(9, 30, 1, 2)], 1 / 4, {}),
+        ("QLinearLeakyRelu", [(8, 32)], 1 / 2, {"alpha": 0.25}),
+        ("QLinearSigmoid", [(8, 32)], 1, {}),
+        ("QLinearSigmoid", [(8, 32)], 1 / 5, {}),
+    ],
+)
+def test_halves_of_bytes_go_where_onnx_runtime_has_them(
+    op: str, shapes: list[Any], scale: float, attrs: dict[str, Any], zero: int, dtype: Any
+) -> None:
+    """An odd zero point turns an even half into an odd one: whether it is added before the rounding shows."""
+    inputs = {name: bytes_of(dtype, *shape, seed=k) for k, (name, shape) in enumerate(zip("ab", shapes, strict=False))}
+    known = {"s": f32(1 / 4), "z": dtype(zero), "ys": f32(scale)}
+    reads = [name for one in inputs for name in (one, "s", "z")]
+    check(of(op, inputs, known, reads=[*reads, "ys", "z"], **attrs))
+
+
+@pytest.mark.parametrize("dtype", [U8, S8])
+@pytest.mark.parametrize("zero", [0, 7])
+def test_halves_of_shares_go_where_onnx_runtime_has_them(zero: int, dtype: Any) -> None:
+    for equal, scale in ((2, 1.0), (4, 0.5), (2, 1 / 3), (4, 0.1)):  # ONNX Runtime's table makes others inexact
+        known, reads = {"s": f32(1 / 4), "z": dtype(zero), "ys": f32(scale)}, ("a", "s", "z", "ys", "z")
+        check(of("QLinearSoftmax", {"a": np.full((3, equal), 9, dtype)}, known, reads=reads, opset=13))
+
+
 POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
 
 
