@@ -433,6 +433,7 @@ _ROWS: dict[str, Import] = {
     "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3, idle=("seed",), moves=True),
+    "DynamicQuantizeLinear": Import(onnx_quantized.dynamic_quantize),
     "Einsum": Import(_einsum, 1, None),
     "Expand": Import(onnx_views.expand, 2, 2, moves=True),
     "EyeLike": Import(onnx_indices.eye_like),

@@ -214,14 +214,26 @@ def matmul_to_float(at: Importing, node: Node) -> Result:
     return made + at.tensor(node.inputs[6]) if node.input(6) else made
 
 
+def dynamic_quantize(at: Importing, node: Node) -> Result:
+    """Bytes for numbers, with the scale and the zero point by which the smallest and the largest cell have one each."""
+    found, scale, zero = _quantized_by_range(at.tensor(node.inputs[0]))
+    return [ops.astype(found, "uint8", name=node.name), scale, ops.astype(zero, "uint8")]
+
+
+def _quantized_by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cells as numbers of bytes, their scale, and the number that stands for 0: before any is cast."""
+    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
+    scale = (high - low) / 255.0
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)  # of zeros alone, as in ONNX Runtime: 0 would divide them
+    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
+    return ops.clip(ops.round(x / scale) + zero, 0.0, 255.0), scale, zero
+
+
 def matmul_of_bytes(at: Importing, node: Node) -> Result:
     """A product with weights of 8 bits, of an operand that the run quantizes by its largest and its smallest cell."""
     x = at.tensor(node.inputs[0])
-    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
-    scale = (high - low) / 255.0
-    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
-    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
-    left = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0) - zero
+    found, scale, zero = _quantized_by_range(x)
+    left = found - zero
     dtype = _exact_dtype(x.shape[-1])
     total = ops.matmul(ops.astype(left, dtype), _centered(at, node, 1, 3, dtype, (-1,)))
     made = ops.multiply(ops.astype(total, WIDE), scale * _columns(at, node, 2), name=node.name)

@@ -276,6 +276,18 @@ def test_products_that_quantize_their_operand(x: np.ndarray, dtype: Any) -> None
     check(of("DynamicQuantizeMatMul", {"a": x}, known))
 
 
+@pytest.mark.heavy(2)
+@pytest.mark.parametrize(
+    "x", [floats(4, 6), np.abs(floats(3, 5)), -np.abs(floats(7)), np.zeros((2, 3), np.float32), np.zeros(1, np.float32)]
+)
+def test_bytes_by_the_range_of_a_run(x: np.ndarray) -> None:
+    """Of zeros alone the scale is 1, as in ONNX Runtime, and no cell is divided by 0."""
+    graph = check(NodeCase("DynamicQuantizeLinear", {"x": x}, {}, {}, ("y", "s", "z")))
+    with np.errstate(all="raise"):
+        found = run(plan(graph, Mesh(2)), {"x": x}).outputs
+    assert x.any() or (found["s"], found["z"]) == (1, 0)
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_rows_of_few_bits_at_indices(bits: int, kind: Any) -> None:
