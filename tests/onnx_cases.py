@@ -652,6 +652,7 @@ NODES = [
     ),
     NodeCase("QuantizeLinear", {"x": X}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
     NodeCase("DequantizeLinear", {"x": BYTES}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("DynamicQuantizeLinear", {"x": X}, outputs=("y", "s", "z")),
     NodeCase("DynamicQuantizeMatMul", {"a": X, "b": BYTES_2}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
     NodeCase("NhwcMaxPool", {"x": BYTES.reshape(1, 2, 3, 2)}, {}, {"kernel_shape": [2, 2]}, domain=MICROSOFT),
     NodeCase(

@@ -14,16 +14,18 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser, shape_inference
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from tapestry_exec import evaluate as run_whole
-from tapestry_plan import UnsupportedOp
+from tapestry_exec import run, run_stages
+from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import StagedModel
 from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways
-from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase
+from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase, floats
 from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
 
 # -- every operator ----------------------------------------------------------------------------------------
@@ -468,6 +470,47 @@ def test_a_model_that_contradicts_itself() -> None:
     missing = model_of([helper.make_node("Add", ["x", "nothing"], ["y"], name="sum")], {"x": (2,)})
     with pytest.raises(ValueError, match=r"node 'sum' \(Add\) reads 'nothing', which no node makes"):
         load_onnx(missing)
+
+
+def pool_that_ceils(op: str, opset: int, tail: str = "y = Flatten (t)") -> onnx.ModelProto:
+    """A pool whose last window would begin in the padding, with the shapes that ONNX's inference writes."""
+    window = "kernel_shape = [2, 2], strides = [2, 2], pads = [1, 0, 0, 1], ceil_mode = 1"
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,2,5,4] x) => (y){{ t = {op} <{window}> (x) {tail} }}'
+    )
+    return shape_inference.infer_shapes(model)
+
+
+@pytest.mark.heavy(2)
+@pytest.mark.parametrize(
+    ("op", "opset"),
+    [*(("MaxPool", n) for n in (10, 13, 21, 22)), *(("AveragePool", n) for n in (10, 19, 22)), ("LpPool", 18)],
+)
+def test_windows_that_onnx_s_inference_counts_and_nobody_computes(op: str, opset: int) -> None:
+    model, x = pool_that_ceils(op, opset), floats(1, 2, 5, 4)
+    (declared,) = (value for value in model.graph.value_info if value.name == "t")
+    assert declared.type.tensor_type.shape.dim[3].dim_value == (2 if opset > 21 else 3)
+    (wanted,) = ort(model, {"x": x})
+    found = run(plan(load_onnx(model), Mesh(2)), {"x": x}).outputs["y"]
+    assert found.shape == wanted.shape == (1, 12)
+    assert difference(found, wanted) < 2e-6
+
+
+def test_stages_take_no_word_of_windows_that_nobody_computes() -> None:
+    model, x = pool_that_ceils("MaxPool", 13, "y = NonZero (t)"), np.abs(floats(1, 2, 5, 4))
+    found = run_stages(StagedModel(model), {"x": x}, lambda graph: plan(graph, Mesh(2)))
+    assert (found.outputs["y"] == ort(model, {"x": x})[0]).all()
+
+
+def test_contradictions_behind_windows_that_nobody_computes() -> None:
+    """Other shapes than ONNX's inference writes are wrong there too."""
+    for name, tail, wrong in (("t", "y = Relu (t)", (1, 2, 4, 3)), ("y", "y = Relu (t)", (1, 2, 3, 4))):
+        model = pool_that_ceils("MaxPool", 13, tail)
+        for value in (*model.graph.value_info, *model.graph.output):
+            if value.name == name:
+                value.CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, wrong))
+        with pytest.raises(ValueError, match=rf"'{name}' comes out with shape .*the model contradicts itself"):
+            load_onnx(model)
 
 
 def test_operands_that_do_not_fit_name_the_node() -> None:
