@@ -120,6 +120,60 @@ def test_rotations_of_a_part_of_each_head(shape: Any, heads: int, interleaved: i
         )
 
 
+# -- as ONNX has them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.heavy(3)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+@pytest.mark.parametrize("upper", [{}, {"upper": 0}, {"upper": 1}])
+def test_triangles(upper: dict[str, int], dtype: Any) -> None:
+    x = floats(2, 4, 5).astype(dtype)
+    check(of("Trilu", {"x": x}, **upper))
+    for k in (-2, 1, 9):
+        check(of("Trilu", {"x": x}, {"k": np.array(k)}, **upper))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_slices_at_indices(kind: Any) -> None:
+    x = floats(3, 4, 5)
+    for indices in (ints(0, 3, 6, 1), ints(-3, 3, 2, 6, 2), ints(0, 3, 3), ints(0, 3, 2, 2, 3)):
+        check(of("GatherND", {"x": x, "i": indices.astype(kind)}))
+
+
+@pytest.mark.heavy(6)
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_samples_of_a_grid(mode: str, padding: str, corners: int) -> None:
+    """Its modes are called as before opset 20, in a model of any opset."""
+    inputs = {"x": floats(2, 3, 5, 4), "g": floats(2, 4, 3, 2, seed=3)}
+    check(of("GridSample", inputs, mode=mode, padding_mode=padding, align_corners=corners))
+
+
+def test_modes_of_samples() -> None:
+    inputs = {"x": floats(2, 3, 5, 4), "g": floats(2, 4, 3, 2)}
+    check(of("GridSample", inputs))
+    with pytest.raises(ValueError, match=r"mode is 'linear' .*\['bilinear', 'bicubic', 'nearest'\] are known"):
+        load_onnx(of("GridSample", inputs, mode="linear").model)
+
+
+def test_axes_of_extent_1() -> None:
+    for axis in (0, 1, 2, -1, -2, -3):
+        check(of("ExpandDims", {"x": floats(3, 4)}, {"k": np.array(axis, np.int32)}))
+    with pytest.raises(ValueError, match=r"axis is \[0, 1\]; one number is needed"):
+        load_onnx(of("ExpandDims", {"x": floats(3, 4)}, {"k": np.array([0, 1], np.int32)}).model, opaque=False)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_pads_of_every_mode(mode: str, dtype: Any) -> None:
+    x, pads = floats(3, 4, dtype=dtype), i64(1, 0, 2, 3)
+    check(of("Pad", {"x": x}, {"pads": pads}, mode=mode))
+    check(of("Pad", {"x": x}, {"pads": pads.reshape(1, 4), "v": dtype(0.5)}, mode=mode))
+    if mode == "constant":
+        check(of("Pad", {"x": x}, {"pads": i64(1, -1, 0, 2)}))
+
+
 # -- quantized -----------------------------------------------------------------------------------------------
 
 
