@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser, shape_inference
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from tapestry_exec import evaluate as run_whole
@@ -209,12 +210,13 @@ def test_known_indices_are_views_and_computed_ones_are_operators() -> None:
     st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
     st.tuples(*[st.integers(6, 12)] * 2),
     st.tuples(*[st.integers(1, 4)] * 2),
-    st.tuples(*[st.integers(1, 3)] * 2),
-    st.sampled_from(["Conv", "MaxPool", "AveragePool"]),
+    st.tuples(*[st.integers(1, 6)] * 2),
+    st.sampled_from(["Conv", "MaxPool", "AveragePool", "LpPool"]),
 )
 def test_auto_pad_equals_onnx_runtime(auto: str, extents: Any, kernel: Any, strides: Any, op: str) -> None:
-    # ONNX Runtime computes negative pads for strides beyond the kernel, and then refuses them.
-    steps = [min(k, s) for k, s in zip(kernel, strides, strict=True)]
+    # Strides beyond the kernel make pads below 0, which ONNX Runtime takes of means and norms alone.
+    leaps = op in ("AveragePool", "LpPool")
+    steps = [s if leaps else min(k, s) for k, s in zip(kernel, strides, strict=True)]
     attrs: dict[str, Any] = {"auto_pad": auto, "strides": steps, "kernel_shape": list(kernel)}
     constants = {"w": random(2, 1, *kernel)} if op == "Conv" else {}
     node = helper.make_node(op, ["x", *constants], ["y"], **attrs)
@@ -222,6 +224,22 @@ def test_auto_pad_equals_onnx_runtime(auto: str, extents: Any, kernel: Any, stri
     graph = load_onnx(model)
     feeds = random_feeds(graph)
     assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-5
+
+
+@pytest.mark.parametrize(("extent", "kernel", "stride"), [(6, 1, 3), (10, 1, 5), (12, 2, 6)])
+def test_windows_between_which_cells_are_left_out(extent: int, kernel: int, stride: int) -> None:
+    """Largest cells too, and their numbers: ONNX's reference has them, where half of what is left out is whole."""
+    attrs = {"auto_pad": "SAME_UPPER", "strides": [stride], "kernel_shape": [kernel]}
+    one, both = (
+        model_of([helper.make_node("MaxPool", ["x"], outputs, **attrs)], {"x": (2, 3, extent)}, outputs)
+        for outputs in (["y"], ["y", "i"])
+    )
+    feeds = random_feeds(load_onnx(one))
+    with np.errstate(invalid="ignore"):  # it casts NaN to indices that nobody reads
+        (wanted,) = ReferenceEvaluator(one).run(None, feeds)
+    found = evaluate(load_onnx(both), feeds)
+    assert (found["y"] == wanted).all() and wanted.shape == (2, 3, extent // stride)
+    assert (feeds["x"].reshape(-1)[found["i"]] == wanted).all()
 
 
 @pytest.mark.parametrize(("auto", "pads"), [("SAME_UPPER", [1, 2, 2, 2]), ("SAME_LOWER", [2, 2, 1, 2])])
