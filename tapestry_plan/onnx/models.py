@@ -390,6 +390,7 @@ def fits_dims(shape: Sequence[int], dims: Sequence[Any]) -> bool:
 
 
 CEIL_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""ONNX's operators with the attribute `ceil_mode`."""
 
 
 def shapes_behind_ceil(model: Any) -> dict[str, list[int]]:

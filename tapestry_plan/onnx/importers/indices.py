@@ -146,7 +146,7 @@ def max_pool(at: Importing, node: Node) -> Result:
     if node.attrs.get("ceil_mode"):
         raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices here")
     said = onnx_windows.window_of(node, x.shape[2:], kernel, crops=True)
-    inner, moves = onnx_windows.crop(_floating(x), said)
+    inner, moves = onnx_windows.crop(node, _floating(x), said)
     window = expansions.Window.of(kernel, moves)
     cut = expansions.windows_of(inner, window, -np.inf)
     rank, extents, out = len(kernel), x.shape[2:], cut.shape[2 : x.ndim]

@@ -77,10 +77,10 @@ def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
     return begins + tuple(n - begin for n, begin in zip(total, begins, strict=True))
 
 
-def crop(x: Tensor, window: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    """A tensor without the cells that pads below 0 leave out, and the window with 0 in their place."""
+def crop(node: Node, x: Tensor, window: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """A tensor without the cells that pads of `auto_pad` below 0 leave out, and the window with 0 in their place."""
     pads = window["pads"]
-    if min(pads, default=0) >= 0:
+    if not _auto_pad(node).startswith("SAME") or min(pads, default=0) >= 0:
         return x, dict(window)
     sides = zip(x.shape[2:], pads[: x.ndim - 2], pads[x.ndim - 2 :], strict=True)
     cuts = (slice(max(0, -begin), n - max(0, -end)) for n, begin, end in sides)
@@ -126,7 +126,7 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[..., Ten
         x, kernel = at.tensor(node.inputs[0]) if x is None else x, tuple(node.attrs["kernel_shape"])
         given = {key: node.attrs[key] for key in options if key in node.attrs}
         how = {key: value if key == "p" else bool(value) for key, value in given.items()}
-        x, window = crop(x, window_of(node, x.shape[2:], kernel, crops=True))
+        x, window = crop(node, x, window_of(node, x.shape[2:], kernel, crops=True))
         if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
             raise ValueError(
                 f"pads {quote(list(window['pads']))} reach over whole windows of {quote(list(kernel))}; make them "

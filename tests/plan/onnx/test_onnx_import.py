@@ -241,6 +241,13 @@ def test_windows_between_which_cells_are_left_out(extent: int, kernel: int, stri
     assert (feeds["x"].reshape(-1)[found["i"]] == wanted).all()
 
 
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+def test_pads_below_0_that_a_pool_says_itself_are_refused(op: str) -> None:
+    pool = helper.make_node(op, ["x"], ["y"], kernel_shape=[2], pads=[-1, 0], name="pool")
+    with pytest.raises(ValueError, match=r"node 'pool' .*pads"):
+        load_onnx(model_of([pool], {"x": (1, 1, 6)}))
+
+
 @pytest.mark.parametrize(("auto", "pads"), [("SAME_UPPER", [1, 2, 2, 2]), ("SAME_LOWER", [2, 2, 1, 2])])
 def test_auto_pad_counts_the_dilated_window(auto: str, pads: list[int]) -> None:
     # ONNX Runtime refuses dilation here, so it is asked with the pads written out
