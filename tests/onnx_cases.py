@@ -652,7 +652,13 @@ NODES = [
     ),
     NodeCase("QuantizeLinear", {"x": X}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
     NodeCase("DequantizeLinear", {"x": BYTES}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("DynamicQuantizeLinear", {"x": X}, outputs=("y", "s", "z")),
     NodeCase("DynamicQuantizeMatMul", {"a": X, "b": BYTES_2}, {"s": f32(0.02), "z": np.uint8(120)}, domain=MICROSOFT),
+    NodeCase("Trilu", {"x": N}, {"k": np.array(-1)}, {"upper": 0}, domain=MICROSOFT),
+    NodeCase("GatherND", {"x": X, "i": ints(-3, 3, 5, 1)}, domain=MICROSOFT),
+    NodeCase("GridSample", {"x": IMAGE, "g": floats(2, 3, 4, 2)}, {}, {"mode": "bicubic"}, domain=MICROSOFT),
+    NodeCase("ExpandDims", {"x": BYTES}, {"k": np.array(-1, np.int32)}, domain=MICROSOFT),
+    NodeCase("Pad", {"x": X}, {"pads": i64(1, 0, 2, -1), "v": f32(0.5)}, domain=MICROSOFT),
     NodeCase("NhwcMaxPool", {"x": BYTES.reshape(1, 2, 3, 2)}, {}, {"kernel_shape": [2, 2]}, domain=MICROSOFT),
     NodeCase(
         "QLinearConv",

@@ -253,6 +253,7 @@ com.microsoft::DequantizeLinear 21 (uint8[3,4] x) => (y) <float s = {0.02}, uint
   com.microsoft.DequantizeLinear (x, s, z) }
 com.microsoft::DynamicQuantizeMatMul 21 (float[3,4] a, uint8[4,5] b) => (y) <float s = {0.02}> { y =
   com.microsoft.DynamicQuantizeMatMul (a, b, s) }
+com.microsoft::ExpandDims 21 (float[3,4] x) => (y) <int32 k = {1}> { y = com.microsoft.ExpandDims (x, k) }
 com.microsoft::FusedConv 21 (float[1,3,5,5] x, float[4,3,3,3] w, float[4] b) => (y) { y = com.microsoft.FusedConv
   <activation = "Relu"> (x, w, b) }
 com.microsoft::FusedGemm 21 (float[3,4] a, float[4,5] b) => (y) { y = com.microsoft.FusedGemm <activation = "Relu">
@@ -269,7 +270,9 @@ com.microsoft::EmbedLayerNormalization 21 (int32[2,3] i, int32[2,3] s, float[9,4
   m) }
 com.microsoft::GatherBlockQuantized 21 (uint8[9,16] x, int64[2,3] i, float[9,2] s) => (y) { y =
   com.microsoft.GatherBlockQuantized <bits = 4, block_size = 16> (x, i, s) }
+com.microsoft::GatherND 21 (float[3,4] x, int64[2,1] i) => (y) { y = com.microsoft.GatherND (x, i) }
 com.microsoft::Gelu 21 (float[3,4] x) => (y) { y = com.microsoft.Gelu (x) }
+com.microsoft::GridSample 21 (float[2,3,4,5] x, float[2,3,3,2] g) => (y) { y = com.microsoft.GridSample (x, g) }
 com.microsoft::MatMulIntegerToFloat 21 (uint8[2,3,4] a, int8[4,5] b, float s, float[5] t) => (y) { y =
   com.microsoft.MatMulIntegerToFloat (a, b, s, t) }
 com.microsoft::MatMulNBits 21 (float[2,3,32] x, uint8[6,2,8] w, float[12] s) => (y) { y = com.microsoft.MatMulNBits
@@ -278,6 +281,7 @@ com.microsoft::MultiHeadAttention 21 (float[2,3,8] q, float[2,5,8] k, float[2,5,
   (y) { y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v, b, pad) }
 com.microsoft::NhwcMaxPool 21 (uint8[1,5,5,3] x) => (y) { y = com.microsoft.NhwcMaxPool <kernel_shape: ints = [2, 2]>
   (x) }
+com.microsoft::Pad 21 (float[3,4] x) => (y) <int64[4] pads = {0, 1, 1, 0}> { y = com.microsoft.Pad (x, pads) }
 com.microsoft::QGemm 21 (uint8[3,4] a, uint8[4,5] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
   com.microsoft.QGemm (a, s, z, b, s, z, "", s, z) }
 com.microsoft::QLinearAdd 21 (uint8[3,4] a, uint8[4] b) => (y) <float s = {0.02}, uint8 z = {120}> { y =
@@ -309,6 +313,7 @@ com.microsoft::SkipLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[
   total) { y, "", "", total = com.microsoft.SkipLayerNormalization <epsilon: float = 1e-05> (x, s, g, b, c) }
 com.microsoft::SkipSimplifiedLayerNormalization 21 (float[2,3,4] x, float[2,3,4] s, float[4] g) => (y) { y =
   com.microsoft.SkipSimplifiedLayerNormalization <epsilon: float = 1e-05> (x, s, g) }
+com.microsoft::Trilu 21 (float[3,4] x) => (y) { y = com.microsoft.Trilu (x) }
 com.microsoft.nchwc::AveragePool 21 (float[1,16,5,5] x) => (y) { y = com.microsoft.nchwc.AveragePool <kernel_shape:
   ints = [2, 2]> (x) }
 com.microsoft.nchwc::Conv 21 (float[1,16,5,5] x, float[16,16,3,3] w) => (y) { y = com.microsoft.nchwc.Conv (x, w) }

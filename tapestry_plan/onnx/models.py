@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Unread, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
-from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, say_again, show_dims
 from tapestry_plan.onnx.nodes import Array, CheckedModel, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
@@ -371,18 +371,61 @@ def _unread_inputs(
 
 def _check_declared_shapes(model: Any, at: Importing) -> None:
     """Compare the shapes that the model declares for its tensors with those that the graph found."""
+    miscounted: Mapping[str, Sequence[int]] | None = None
     for value in [*model.graph.value_info, *model.graph.output]:
-        tensor = value.type.tensor_type
-        found = at.tensors.get(value.name)
-        if found is None or not tensor.HasField("shape"):
+        found, dims = at.tensors.get(value.name), dims_of(value)
+        if found is None or dims is None or fits_dims(found.shape, dims):
             continue
-        dims = list(tensor.shape.dim)
-        fits = len(dims) == found.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True))
-        if not fits:
+        miscounted = shapes_behind_ceil(model) if miscounted is None else miscounted
+        if miscounted.get(value.name) != [dim.dim_value for dim in dims]:
             raise ValueError(
                 f"tensor {quote(value.name)} comes out with shape {quote(found.shape)}, "
                 f"the model declares {show_dims(dims)}; the model contradicts itself"
             )
+
+
+def fits_dims(shape: Sequence[int], dims: Sequence[Any]) -> bool:
+    """Whether a shape has the extents that a model declares, of which 0 says nothing."""
+    return len(dims) == len(shape) and all(d.dim_value in (0, n) for d, n in zip(dims, shape, strict=True))
+
+
+CEIL_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""ONNX's operators with the attribute `ceil_mode`."""
+
+
+def shapes_behind_ceil(model: Any) -> dict[str, list[int]]:
+    """What ONNX's inference writes for results of pools with `ceil_mode`, and for what is made of these.
+
+    Up to opset 21 it counts a window that begins in the padding behind the cells, which nobody computes: such shapes
+    are in models, and say nothing of their tensors.
+
+    Raises
+    ------
+    ValueError
+        For a model on which the inference ends.
+    """
+    import onnx
+    from onnx import shape_inference
+
+    behind: set[str] = set()
+    for node in read_nodes(model.graph):
+        is_pool = node.operator in CEIL_POOLS and node.attrs.get("ceil_mode")
+        if is_pool or not behind.isdisjoint(reads_of(node)):
+            behind.update(filter(None, node.outputs))
+    if not behind:
+        return {}
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    for value in bare.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    try:
+        graph = shape_inference.infer_shapes(bare).graph
+    except Exception as error:  # whatever its C++ raises
+        raise ValueError(f"ONNX's shape inference does not take the model: {error}") from None
+    values = ((value.name, dims_of(value)) for value in (*graph.output, *graph.value_info) if value.name in behind)
+    return {name: [dim.dim_value for dim in dims] for name, dims in values if dims is not None}
 
 
 def read_constant(path: str) -> Array:

@@ -433,6 +433,7 @@ _ROWS: dict[str, Import] = {
     "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3, idle=("seed",), moves=True),
+    "DynamicQuantizeLinear": Import(onnx_quantized.dynamic_quantize),
     "Einsum": Import(_einsum, 1, None),
     "Expand": Import(onnx_views.expand, 2, 2, moves=True),
     "EyeLike": Import(onnx_indices.eye_like),
@@ -509,17 +510,23 @@ _ROWS: dict[str, Import] = {
     ),
     "com.microsoft::DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "com.microsoft::DynamicQuantizeMatMul": Import(onnx_quantized.matmul_of_bytes, 3, 5),
+    "com.microsoft::ExpandDims": Import(onnx_views.expand_dims, 2, 2, moves=True),
     "com.microsoft::FusedConv": Import(onnx_fused.convolution, 2, 4),
     "com.microsoft::FusedGemm": Import(onnx_fused.product, 2, 3),
     "com.microsoft::GatherBlockQuantized": Import(onnx_quantized.gathered_blocks, 3, 4),
+    "com.microsoft::GatherND": Import(onnx_indices.gather_nd, 2, 2, moves=True),
     "com.microsoft::Gelu": Import(onnx_microsoft.gelu("none")),
+    "com.microsoft::GridSample": Import(onnx_sampling.grid_sample, 2, 2),
     "com.microsoft::MatMulIntegerToFloat": Import(onnx_quantized.matmul_to_float, 4, 7),
     "com.microsoft::MatMulNBits": Import(onnx_quantized.matmul_of_few_bits, 3, 6, idle=("accuracy_level",)),
     "com.microsoft::NhwcMaxPool": Import(onnx_indices.nhwc_max_pool),
+    "com.microsoft::Pad": Import(onnx_views.pad, 2, 3, moves=True),
     "com.microsoft::QGemm": Import(onnx_quantized.qgemm, 6, 9),
-    "com.microsoft::QLinearAdd": Import(onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6), 7, 8, gaps=(2, 5)),
+    "com.microsoft::QLinearAdd": Import(
+        onnx_quantized.of_numbers(onnx_quantized.added, (0, 3), 6, rounds_last=True), 7, 8, gaps=(2, 5)
+    ),
     "com.microsoft::QLinearAveragePool": Import(
-        onnx_quantized.of_numbers(onnx_quantized.pooled, (0,), 3), 4, 5, gaps=(2,)
+        onnx_quantized.of_numbers(onnx_quantized.pooled, (0,), 3, rounds_last=True), 4, 5, gaps=(2,)
     ),
     "com.microsoft::QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
     "com.microsoft::QLinearConcat": Import(onnx_quantized.qlinear_concat, 5, None),
@@ -528,7 +535,7 @@ _ROWS: dict[str, Import] = {
         onnx_quantized.of_numbers(onnx_quantized.leaky, (0,), 3), 4, 5, gaps=(2,)
     ),
     "com.microsoft::QLinearMul": Import(
-        onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6), 7, 8, gaps=(2, 5)
+        onnx_quantized.of_numbers(onnx_quantized.multiplied, (0, 3), 6, rounds_last=True), 7, 8, gaps=(2, 5)
     ),
     "com.microsoft::QLinearSoftmax": Import(onnx_quantized.of_numbers(onnx_quantized.shared, (0,), 3), 5, 5, gaps=(2,)),
     "com.microsoft::QLinearWhere": Import(onnx_quantized.of_numbers(onnx_quantized.chosen, (1, 4), 7), 9, 9),
@@ -551,6 +558,7 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
+    "com.microsoft::Trilu": Import(_trilu, 1, 2),
     "com.microsoft.nchwc::AveragePool": Import(onnx_blocked.average_pool),
     "com.microsoft.nchwc::Conv": Import(onnx_blocked.conv, 2, 4),
     "com.microsoft.nchwc::GlobalAveragePool": Import(onnx_blocked.global_average_pool),

@@ -19,7 +19,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp
 from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims
-from tapestry_plan.onnx.models import about_model, check_names, read_checked
+from tapestry_plan.onnx.models import about_model, check_names, fits_dims, read_checked, shapes_behind_ceil
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, is_number
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
@@ -249,10 +249,9 @@ class StagedModel(Guarded):
         Those who run nodes whole are not always right.
         """
         dims = self._declared.get(name)
-        if dims is None or not isinstance(value, np.ndarray):
+        if dims is None or not isinstance(value, np.ndarray) or fits_dims(value.shape, dims):
             return
-        fits = len(dims) == value.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, value.shape, strict=True))
-        if not fits:
+        if shapes_behind_ceil(self._model).get(name) != [dim.dim_value for dim in dims]:
             raise NotWhole(
                 f"{maker} makes {quote(name)} of shape {quote(value.shape)}, the model declares {show_dims(dims)}: "
                 "who ran it whole is wrong, or the model contradicts itself"

@@ -145,8 +145,10 @@ def max_pool(at: Importing, node: Node) -> Result:
     kernel = tuple(node.attrs["kernel_shape"])
     if node.attrs.get("ceil_mode"):
         raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices here")
-    window = expansions.Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
-    cut = expansions.windows_of(_floating(x), window, -np.inf)
+    said = onnx_windows.window_of(node, x.shape[2:], kernel, crops=True)
+    inner, moves = onnx_windows.crop(node, _floating(x), said)
+    window = expansions.Window.of(kernel, moves)
+    cut = expansions.windows_of(inner, window, -np.inf)
     rank, extents, out = len(kernel), x.shape[2:], cut.shape[2 : x.ndim]
     taps = ops.argmax(cut.reshape((*cut.shape[: x.ndim], prod(kernel))), -1)
     order = range(rank)[::-1] if node.attrs.get("storage_order") else range(rank)
@@ -154,7 +156,7 @@ def max_pool(at: Importing, node: Node) -> Result:
     inside = np.indices(kernel).reshape(rank, -1)
     table = sum(inside[axis] * window.dilations[axis] * steps[axis] for axis in range(rank))
     begins = np.indices(out)
-    first = sum((begins[a] * window.strides[a] - window.begins[a]) * steps[a] for a in range(rank))
+    first = sum((begins[a] * window.strides[a] - said["pads"][a]) * steps[a] for a in range(rank))
     channels = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * rank) * prod(extents)
     constants = {"taps": table, "windows": first, "channels": channels}
     known = {key: at.graph.constant(f"{node.name}.{key}", np.asarray(array)) for key, array in constants.items()}

@@ -218,14 +218,26 @@ def matmul_to_float(at: Importing, node: Node) -> Result:
     return made + at.tensor(node.inputs[6]) if node.input(6) else made
 
 
+def dynamic_quantize(at: Importing, node: Node) -> Result:
+    """Bytes for numbers, with the scale and the zero point by which the smallest and the largest cell have one each."""
+    found, scale, zero = _quantized_by_range(at.tensor(node.inputs[0]))
+    return [ops.astype(found, "uint8", name=node.name), scale, ops.astype(zero, "uint8")]
+
+
+def _quantized_by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cells as numbers of bytes, their scale, and the number that stands for 0: before any is cast."""
+    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
+    scale = (high - low) / 255.0
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)  # of zeros alone, as in ONNX Runtime: 0 would divide them
+    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
+    return ops.clip(ops.round(x / scale) + zero, 0.0, 255.0), scale, zero
+
+
 def matmul_of_bytes(at: Importing, node: Node) -> Result:
     """A product with weights of 8 bits, of an operand that the run quantizes by its largest and its smallest cell."""
     x = at.tensor(node.inputs[0])
-    low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
-    scale = (high - low) / 255.0
-    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
-    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
-    left = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0) - zero
+    found, scale, zero = _quantized_by_range(x)
+    left = found - zero
     dtype = _exact_dtype(x.shape[-1])
     total = ops.matmul(ops.astype(left, dtype), _centered(at, node, 1, 3, dtype, (-1,)))
     made = ops.multiply(ops.astype(total, WIDE), scale * _columns(at, node, 2), name=node.name)
@@ -239,9 +251,16 @@ def _columns(at: Importing, node: Node, k: int) -> Tensor:
 
 
 def of_numbers(
-    function: Callable[[Importing, Node, list[Tensor]], Tensor], places: Sequence[int], scale: int
+    function: Callable[[Importing, Node, list[Tensor]], Tensor],
+    places: Sequence[int],
+    scale: int,
+    *,
+    rounds_last: bool = False,
 ) -> Callable[[Importing, Node], Result]:
-    """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized."""
+    """What a function makes of the numbers that operands stand for, each before its scale and zero point, quantized.
+
+    As ONNX Runtime does it, some are rounded before the zero point is added and some behind it: at halves these differ.
+    """
 
     def add(at: Importing, node: Node) -> Result:
         _check_bytes(at, node, [k for place in places for k in (place, place + 2)] + [scale + 1])
@@ -249,7 +268,8 @@ def of_numbers(
         zero = at.tensor(node.inputs[scale + 1]) if node.input(scale + 1) else None
         dtype = at.dtype_of(node.inputs[places[0]]) if zero is None else zero.dtype
         share = made / at.tensor(node.inputs[scale]).reshape(())
-        return _saturated(share, None if zero is None else zero.reshape(()), dtype, node.name)
+        offset = None if zero is None else zero.reshape(())
+        return _saturated(share, offset, dtype, node.name, rounds_last=rounds_last)
 
     return add
 
@@ -390,12 +410,13 @@ def _repeated(values: Tensor, extent: int, block: int, axis: int) -> Tensor:
     return repeated if repeated.shape[axis] == extent else repeated[cut]
 
 
-def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -> Tensor:
-    """The nearest integers, even ones of two, moved by the offset, that a dtype has."""
+def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None, *, rounds_last: bool = False) -> Tensor:
+    """The nearest integers, even ones of two, that a dtype has: moved by the offset behind rounding, or before."""
     wide = np.promote_types(x.dtype, WIDE).name
-    made = ops.astype(ops.round(x), wide)
+    made = ops.astype(x if rounds_last else ops.round(x), wide)
     if offset is not None:
         made = made + ops.astype(offset, wide)
+    made = ops.round(made) if rounds_last else made
     bounds = limits_of(dtype)
     return ops.astype(ops.clip(made, float(bounds.min), float(bounds.max)), dtype, name=name)
 

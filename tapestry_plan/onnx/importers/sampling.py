@@ -22,18 +22,20 @@ from tapestry_sets.limits import quote
 TAPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """Cells that a place reads along an axis, relative to the one before it, or to the nearest one."""
 OLD_MODES = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
-"""What modes were called before opset 20."""
+"""What modes were called before opset 20, and are by ONNX Runtime's own operator."""
 
 
 def grid_sample(at: Importing, node: Node) -> Result:
     x, grid = at.inputs(node)
     attrs, rank = node.attrs, x.ndim - 2
-    said = attrs.get("mode", "linear" if at.opset >= 20 else "bilinear")
-    mode = said if at.opset >= 20 else OLD_MODES.get(said, "")
+    is_new = not node.domain and at.opset >= 20
+    said = attrs.get("mode", "linear" if is_new else "bilinear")
+    mode = said if is_new else OLD_MODES.get(said, "")
     padding, corners = attrs.get("padding_mode", "zeros"), bool(attrs.get("align_corners"))
     if mode not in TAPS or padding not in ("zeros", "border", "reflection"):
         raise ValueError(
-            f"mode is {quote(said)} and padding_mode {quote(padding)}; {list(TAPS)} are known, and zeros, …"
+            f"mode is {quote(said)} and padding_mode {quote(padding)}; "
+            f"{list(TAPS if is_new else OLD_MODES)} are known, and zeros, …"
         )
     if grid.ndim != x.ndim or grid.shape[0] != x.shape[0] or grid.shape[-1] != rank:
         raise ValueError(

@@ -39,6 +39,13 @@ def unsqueeze(at: Importing, node: Node) -> Result:
     return at.view(node, ExpandDims(tuple(at.ints(node, 1, "axes") or ())), node.inputs[0])
 
 
+def expand_dims(at: Importing, node: Node) -> Result:
+    axis = at.ints(node, 1, "axis") or ()
+    if len(axis) != 1:
+        raise ValueError(f"axis is {quote(list(axis))}; one number is needed")
+    return at.view(node, ExpandDims(tuple(axis)), node.inputs[0])
+
+
 def transpose(at: Importing, node: Node) -> Result:
     rank = len(at.shape(node.inputs[0]))
     return at.view(node, PermuteDims(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])

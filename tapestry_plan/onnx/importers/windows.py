@@ -14,18 +14,22 @@ from tapestry_plan.onnx.nodes import NO_CELLS, Importing, Node, NotOfGraphs, Res
 from tapestry_sets.limits import quote
 
 
-def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
-    """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
+def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int], *, crops: bool = False) -> dict[str, Any]:
+    """Strides, pads and dilations of a convolution or a pool, auto_pad resolved.
+
+    Where strides leave out cells between windows, pads of `auto_pad` are 0, or with `crops` below: such windows begin
+    behind the first cell, as those of pools do in ONNX Runtime.
+    """
     strides, dilations, pads = _moves(node, len(kernel))
     auto = _auto_pad(node)
     if auto == "VALID":
         pads = (0,) * len(pads)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [
-            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            (-(-n // s) - 1) * s + (k - 1) * d + 1 - n
             for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
         ]
-        pads = _halves(total, auto)
+        pads = _halves(total if crops else [max(0, n) for n in total], auto)
     return {"strides": strides, "pads": pads, "dilations": dilations}
 
 
@@ -68,9 +72,19 @@ def _numbers(node: Node, key: str, count: int, least: int = 0) -> tuple[int, ...
 
 
 def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
-    """Pads before and after, the larger half after the axes unless `auto` says before."""
-    small, large = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
-    return small + large if auto == "SAME_UPPER" else large + small
+    """Pads before and after, the larger half after the axes unless `auto` says before; halves are cut toward 0."""
+    begins = tuple(int(Fraction(n if auto == "SAME_UPPER" else n + 1, 2)) for n in total)
+    return begins + tuple(n - begin for n, begin in zip(total, begins, strict=True))
+
+
+def crop(node: Node, x: Tensor, window: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """A tensor without the cells that pads of `auto_pad` below 0 leave out, and the window with 0 in their place."""
+    pads = window["pads"]
+    if not _auto_pad(node).startswith("SAME") or min(pads, default=0) >= 0:
+        return x, dict(window)
+    sides = zip(x.shape[2:], pads[: x.ndim - 2], pads[x.ndim - 2 :], strict=True)
+    cuts = (slice(max(0, -begin), n - max(0, -end)) for n, begin, end in sides)
+    return x[(slice(None), slice(None), *cuts)], {**window, "pads": tuple(max(0, pad) for pad in pads)}
 
 
 def conv(at: Importing, node: Node) -> Tensor:
@@ -112,7 +126,7 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[..., Ten
         x, kernel = at.tensor(node.inputs[0]) if x is None else x, tuple(node.attrs["kernel_shape"])
         given = {key: node.attrs[key] for key in options if key in node.attrs}
         how = {key: value if key == "p" else bool(value) for key, value in given.items()}
-        window = window_of(node, x.shape[2:], kernel)
+        x, window = crop(node, x, window_of(node, x.shape[2:], kernel, crops=True))
         if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
             raise ValueError(
                 f"pads {quote(list(window['pads']))} reach over whole windows of {quote(list(kernel))}; make them "

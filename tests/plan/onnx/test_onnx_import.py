@@ -14,16 +14,19 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser, shape_inference
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from tapestry_exec import evaluate as run_whole
-from tapestry_plan import UnsupportedOp
+from tapestry_exec import run, run_stages
+from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import StagedModel
 from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways
-from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase
+from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase, floats
 from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
 
 # -- every operator ----------------------------------------------------------------------------------------
@@ -217,12 +220,13 @@ def test_known_indices_are_views_and_computed_ones_are_operators() -> None:
     st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
     st.tuples(*[st.integers(6, 12)] * 2),
     st.tuples(*[st.integers(1, 4)] * 2),
-    st.tuples(*[st.integers(1, 3)] * 2),
-    st.sampled_from(["Conv", "MaxPool", "AveragePool"]),
+    st.tuples(*[st.integers(1, 6)] * 2),
+    st.sampled_from(["Conv", "MaxPool", "AveragePool", "LpPool"]),
 )
 def test_auto_pad_equals_onnx_runtime(auto: str, extents: Any, kernel: Any, strides: Any, op: str) -> None:
-    # ONNX Runtime computes negative pads for strides beyond the kernel, and then refuses them.
-    steps = [min(k, s) for k, s in zip(kernel, strides, strict=True)]
+    # Strides beyond the kernel make pads below 0, which ONNX Runtime takes of means and norms alone.
+    leaps = op in ("AveragePool", "LpPool")
+    steps = [s if leaps else min(k, s) for k, s in zip(kernel, strides, strict=True)]
     attrs: dict[str, Any] = {"auto_pad": auto, "strides": steps, "kernel_shape": list(kernel)}
     constants = {"w": random(2, 1, *kernel)} if op == "Conv" else {}
     node = helper.make_node(op, ["x", *constants], ["y"], **attrs)
@@ -230,6 +234,28 @@ def test_auto_pad_equals_onnx_runtime(auto: str, extents: Any, kernel: Any, stri
     graph = load_onnx(model)
     feeds = random_feeds(graph)
     assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-5
+
+
+@pytest.mark.parametrize(("extent", "kernel", "stride"), [(6, 1, 3), (10, 1, 5), (12, 2, 6)])
+def test_windows_between_which_cells_are_left_out(extent: int, kernel: int, stride: int) -> None:
+    """Largest cells too, and their numbers: ONNX's reference has them, where half of what is left out is whole."""
+    attrs = {"auto_pad": "SAME_UPPER", "strides": [stride], "kernel_shape": [kernel]}
+    one, both = (
+        model_of([helper.make_node("MaxPool", ["x"], outputs, **attrs)], {"x": (2, 3, extent)}, outputs)
+        for outputs in (["y"], ["y", "i"])
+    )
+    feeds = random_feeds(load_onnx(one))
+    (wanted,) = ReferenceEvaluator(one).run(None, feeds)
+    found = run(plan(load_onnx(both), Mesh(2)), feeds).outputs
+    assert (found["y"] == wanted).all() and wanted.shape == (2, 3, extent // stride)
+    assert (feeds["x"].reshape(-1)[found["i"]] == wanted).all()
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+def test_pads_below_0_that_a_pool_says_itself_are_refused(op: str) -> None:
+    pool = helper.make_node(op, ["x"], ["y"], kernel_shape=[2], pads=[-1, 0], name="pool")
+    with pytest.raises(ValueError, match=r"node 'pool' .*pads"):
+        load_onnx(model_of([pool], {"x": (1, 1, 6)}))
 
 
 @pytest.mark.parametrize(("auto", "pads"), [("SAME_UPPER", [1, 2, 2, 2]), ("SAME_LOWER", [2, 2, 1, 2])])
@@ -478,6 +504,47 @@ def test_a_model_that_contradicts_itself() -> None:
     missing = model_of([helper.make_node("Add", ["x", "nothing"], ["y"], name="sum")], {"x": (2,)})
     with pytest.raises(ValueError, match=r"node 'sum' \(Add\) reads 'nothing', which no node makes"):
         load_onnx(missing)
+
+
+def pool_that_ceils(op: str, opset: int, tail: str = "y = Flatten (t)") -> onnx.ModelProto:
+    """A pool whose last window would begin in the padding, with the shapes that ONNX's inference writes."""
+    window = "kernel_shape = [2, 2], strides = [2, 2], pads = [1, 0, 0, 1], ceil_mode = 1"
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,2,5,4] x) => (y){{ t = {op} <{window}> (x) {tail} }}'
+    )
+    return shape_inference.infer_shapes(model)
+
+
+@pytest.mark.heavy(2)
+@pytest.mark.parametrize(
+    ("op", "opset"),
+    [*(("MaxPool", n) for n in (10, 13, 21, 22)), *(("AveragePool", n) for n in (10, 19, 22)), ("LpPool", 18)],
+)
+def test_windows_that_onnx_s_inference_counts_and_nobody_computes(op: str, opset: int) -> None:
+    model, x = pool_that_ceils(op, opset), floats(1, 2, 5, 4)
+    (declared,) = (value for value in model.graph.value_info if value.name == "t")
+    assert declared.type.tensor_type.shape.dim[3].dim_value == (2 if opset > 21 else 3)
+    (wanted,) = ort(model, {"x": x})
+    found = run(plan(load_onnx(model), Mesh(2)), {"x": x}).outputs["y"]
+    assert found.shape == wanted.shape == (1, 12)
+    assert difference(found, wanted) < 2e-6
+
+
+def test_stages_take_no_word_of_windows_that_nobody_computes() -> None:
+    model, x = pool_that_ceils("MaxPool", 13, "y = NonZero (t)"), np.abs(floats(1, 2, 5, 4))
+    found = run_stages(StagedModel(model), {"x": x}, lambda graph: plan(graph, Mesh(2)))
+    assert (found.outputs["y"] == ort(model, {"x": x})[0]).all()
+
+
+def test_contradictions_behind_windows_that_nobody_computes() -> None:
+    """Other shapes than ONNX's inference writes are wrong there too."""
+    for name, tail, wrong in (("t", "y = Relu (t)", (1, 2, 4, 3)), ("y", "y = Relu (t)", (1, 2, 3, 4))):
+        model = pool_that_ceils("MaxPool", 13, tail)
+        for value in (*model.graph.value_info, *model.graph.output):
+            if value.name == name:
+                value.CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, wrong))
+        with pytest.raises(ValueError, match=rf"'{name}' comes out with shape .*the model contradicts itself"):
+            load_onnx(model)
 
 
 def test_operands_that_do_not_fit_name_the_node() -> None:

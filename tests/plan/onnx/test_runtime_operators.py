@@ -120,6 +120,60 @@ def test_rotations_of_a_part_of_each_head(shape: Any, heads: int, interleaved: i
         )
 
 
+# -- as ONNX has them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.heavy(3)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+@pytest.mark.parametrize("upper", [{}, {"upper": 0}, {"upper": 1}])
+def test_triangles(upper: dict[str, int], dtype: Any) -> None:
+    x = floats(2, 4, 5).astype(dtype)
+    check(of("Trilu", {"x": x}, **upper))
+    for k in (-2, 1, 9):
+        check(of("Trilu", {"x": x}, {"k": np.array(k)}, **upper))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_slices_at_indices(kind: Any) -> None:
+    x = floats(3, 4, 5)
+    for indices in (ints(0, 3, 6, 1), ints(-3, 3, 2, 6, 2), ints(0, 3, 3), ints(0, 3, 2, 2, 3)):
+        check(of("GatherND", {"x": x, "i": indices.astype(kind)}))
+
+
+@pytest.mark.heavy(6)
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_samples_of_a_grid(mode: str, padding: str, corners: int) -> None:
+    """Its modes are called as before opset 20, in a model of any opset."""
+    inputs = {"x": floats(2, 3, 5, 4), "g": floats(2, 4, 3, 2, seed=3)}
+    check(of("GridSample", inputs, mode=mode, padding_mode=padding, align_corners=corners))
+
+
+def test_modes_of_samples() -> None:
+    inputs = {"x": floats(2, 3, 5, 4), "g": floats(2, 4, 3, 2)}
+    check(of("GridSample", inputs))
+    with pytest.raises(ValueError, match=r"mode is 'linear' .*\['bilinear', 'bicubic', 'nearest'\] are known"):
+        load_onnx(of("GridSample", inputs, mode="linear").model)
+
+
+def test_axes_of_extent_1() -> None:
+    for axis in (0, 1, 2, -1, -2, -3):
+        check(of("ExpandDims", {"x": floats(3, 4)}, {"k": np.array(axis, np.int32)}))
+    with pytest.raises(ValueError, match=r"axis is \[0, 1\]; one number is needed"):
+        load_onnx(of("ExpandDims", {"x": floats(3, 4)}, {"k": np.array([0, 1], np.int32)}).model, opaque=False)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_pads_of_every_mode(mode: str, dtype: Any) -> None:
+    x, pads = floats(3, 4, dtype=dtype), i64(1, 0, 2, 3)
+    check(of("Pad", {"x": x}, {"pads": pads}, mode=mode))
+    check(of("Pad", {"x": x}, {"pads": pads.reshape(1, 4), "v": dtype(0.5)}, mode=mode))
+    if mode == "constant":
+        check(of("Pad", {"x": x}, {"pads": i64(1, -1, 0, 2)}))
+
+
 # -- quantized -----------------------------------------------------------------------------------------------
 
 
@@ -144,6 +198,41 @@ def bytes_of(dtype: Any, *shape: int, seed: int = 1) -> np.ndarray:
 def test_softmax_of_bytes(shape: Any, attrs: dict[str, int], dtype: Any) -> None:
     known = {**numbers(dtype, "x"), "ys": f32(1 / 256), "yz": dtype(0 if dtype == U8 else -128)}
     check(of("QLinearSoftmax", {"x": bytes_of(dtype, *shape)}, known, **{"opset": 13, **attrs}), unit=1)
+
+
+@pytest.mark.heavy(4)
+@pytest.mark.parametrize("dtype", [U8, S8])
+@pytest.mark.parametrize("zero", [7, 8])
+@pytest.mark.parametrize(
+    ("op", "shapes", "scale", "attrs"),
+    [
+        ("QLinearAdd", [(6, 40), (40,)], 1 / 2, {}),
+        ("QLinearMul", [(6, 40), (40,)], 1 / 2, {}),
+        ("QLinearMul", [(6, 40), (40,)], 16, {}),
+        ("QLinearAveragePool", [(1, 3, 8, 8)], 1 / 4, {"kernel_shape": [2, 2]}),
+        ("QLinearAveragePool", [(1, 8, 8, 3)], 1 / 4, {"kernel_shape": [1, 2], "channels_last": 1}),
+        ("QLinearGlobalAveragePool", [(9, 30, 1, 2)], 1 / 4, {}),
+        ("QLinearLeakyRelu", [(8, 32)], 1 / 2, {"alpha": 0.25}),
+        ("QLinearSigmoid", [(8, 32)], 1, {}),
+        ("QLinearSigmoid", [(8, 32)], 1 / 5, {}),
+    ],
+)
+def test_halves_of_bytes_go_where_onnx_runtime_has_them(
+    op: str, shapes: list[Any], scale: float, attrs: dict[str, Any], zero: int, dtype: Any
+) -> None:
+    """An odd zero point turns an even half into an odd one: whether it is added before the rounding shows."""
+    inputs = {name: bytes_of(dtype, *shape, seed=k) for k, (name, shape) in enumerate(zip("ab", shapes, strict=False))}
+    known = {"s": f32(1 / 4), "z": dtype(zero), "ys": f32(scale)}
+    reads = [name for one in inputs for name in (one, "s", "z")]
+    check(of(op, inputs, known, reads=[*reads, "ys", "z"], **attrs))
+
+
+@pytest.mark.parametrize("dtype", [U8, S8])
+@pytest.mark.parametrize("zero", [0, 7])
+def test_halves_of_shares_go_where_onnx_runtime_has_them(zero: int, dtype: Any) -> None:
+    for equal, scale in ((2, 1.0), (4, 0.5), (2, 1 / 3), (4, 0.1)):  # ONNX Runtime's table makes others inexact
+        known, reads = {"s": f32(1 / 4), "z": dtype(zero), "ys": f32(scale)}, ("a", "s", "z", "ys", "z")
+        check(of("QLinearSoftmax", {"a": np.full((3, equal), 9, dtype)}, known, reads=reads, opset=13))
 
 
 POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
@@ -239,6 +328,18 @@ def test_products_that_quantize_their_operand(x: np.ndarray, dtype: Any) -> None
     check(of("DynamicQuantizeMatMul", {"a": x, "b": b}, {"s": f32(0.02)}))
     known = {"b": b, "s": np.abs(floats(5)), "z": np.full(5, 4, dtype), "c": floats(5)}
     check(of("DynamicQuantizeMatMul", {"a": x}, known))
+
+
+@pytest.mark.heavy(2)
+@pytest.mark.parametrize(
+    "x", [floats(4, 6), np.abs(floats(3, 5)), -np.abs(floats(7)), np.zeros((2, 3), np.float32), np.zeros(1, np.float32)]
+)
+def test_bytes_by_the_range_of_a_run(x: np.ndarray) -> None:
+    """Of zeros alone the scale is 1, as in ONNX Runtime, and no cell is divided by 0."""
+    graph = check(NodeCase("DynamicQuantizeLinear", {"x": x}, {}, {}, ("y", "s", "z")))
+    with np.errstate(all="raise"):
+        found = run(plan(graph, Mesh(2)), {"x": x}).outputs
+    assert x.any() or (found["s"], found["z"]) == (1, 0)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

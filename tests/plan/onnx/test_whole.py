@@ -20,7 +20,7 @@ from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, supported
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
-from tests.onnx_cases import BLOCKS, NodeCase
+from tests.onnx_cases import BLOCKS, MICROSOFT, NodeCase
 from tests.onnx_models import model_of, ort, random
 
 make = helper.make_node
@@ -588,7 +588,7 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
     views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}
-    views |= {f"{BLOCKS}::ReorderInput", f"{BLOCKS}::ReorderOutput"}
+    views |= {f"{BLOCKS}::ReorderInput", f"{BLOCKS}::ReorderOutput", f"{MICROSOFT}::ExpandDims", f"{MICROSOFT}::Pad"}
     known = {"ConstantOfShape", "EyeLike", "Range", "BlackmanWindow", "HammingWindow", "HannWindow"}
     of_sequences = {"ConcatFromSequence", "SplitToSequence"}
     of_sequences |= {f"Sequence{what}" for what in ("At", "Construct", "Empty", "Erase", "Insert", "Length")}
