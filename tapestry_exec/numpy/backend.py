@@ -571,9 +571,9 @@ class NumpyDevice:
             cells = array[copies.slices_of(regions[0], (0,) * array.ndim)]
             if not (cells.flags.c_contiguous and cells.flags.aligned and cells.dtype == buffer.dtype):
                 return False  # BLAS may give a matrix of rows apart other bits, and devices elsewhere have none
-            self._launches.clear()  # before it may have lain elsewhere
             if len(self._there) >= tuning.KEPT_LAUNCHES:
-                self._there.clear()
+                return False  # none is forgotten that a launch reads
+            self._launches.clear()  # before it may have lain elsewhere
             known = self._there[id(buffer)] = Constant(
                 buffer, array, copies.read_only(cells.reshape(-1).reshape(buffer.shape))
             )
@@ -583,8 +583,6 @@ class NumpyDevice:
     def _lie(self, buffer: Buffer, cells: Array) -> None:
         self._fresh.pop(buffer.id, None)
         self._arrays[buffer.id] = cells
-        if buffer.id in self._held:
-            self._held[buffer.id] = cells
 
     def _take_back(self, buffer: Buffer) -> None:
         """Have a buffer lie in the arena again, as its cells come from elsewhere in this run."""

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import NumpyBackend, SerialBackend, StepFailed, deploy, evaluate, run
+from tapestry_exec.numpy import tuning
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.onnxruntime.backend import OnnxruntimeBackend
 from tapestry_exec.run.prepared import PreparedPlan
@@ -428,3 +429,15 @@ def test_constants_go_with_their_plan_though_the_backend_stays(way: Any) -> None
         run(p, {"x": np.ones(4, np.float32)}, backend=backend)
     gc.collect()
     assert [one() for one in gone] == [None, None]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 9])
+def test_more_constants_than_are_kept_are_those_of_each_run(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, known = Graph(), {name: np.full((3, 3), number, np.float32) for number, name in enumerate("abc", 2)}
+    g.output(ops.add_n(*(g.constant(name, data) for name, data in known.items()), g.input("x", (3, 3))), "y")
+    p, backend, x, draw = plan(g, Mesh(1)), SerialBackend(), np.eye(3, dtype=np.float32), random.Random(kept)
+    monkeypatch.setattr(tuning, "KEPT_LAUNCHES", kept)
+    for turn in range(4 * RUNS):
+        own = {name: data + turn for name, data in known.items() if turn % 3 and draw.random() < 0.4}
+        found = run(p, {"x": x}, backend=backend, constants=own or None).outputs["y"]
+        np.testing.assert_array_equal(found, sum({**known, **own}.values()) + x)
