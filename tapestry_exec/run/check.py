@@ -54,10 +54,6 @@ Slabs = tuple[Box, ...]
 """Blocks of the axes that are reduced, in the order in which they were merged."""
 
 
-Bounds = tuple[tuple[int, ...], tuple[int, ...]] | None
-"""The first and the last coordinates of some cells, None of no cells."""
-
-
 class InvalidPlan(ValueError):
     """A plan's steps do not hold together: a step reads, writes or copies what it must not.
 
@@ -178,9 +174,11 @@ class _Follow:
         # What one exchange copies are few tuples of regions, which thousands of steps share: known by their ids, which
         # stay as long as they are kept here.
         self.cells: dict[tuple[int, tuple[int, ...]], tuple[tuple[Region, ...], DisjointRegions]] = {}
-        self.bounds: dict[int, tuple[Region | DisjointRegions, Bounds]] = {}
+        self.inside: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Region | DisjointRegions] = {}
         self.held: dict[tuple[int, int], tuple[DisjointRegions, DisjointRegions, bool]] = {}
         self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], DisjointRegions] = {}
+        # All parts of a reduction write the same cells: one object, so that what is asked of it is asked once.
+        self.alike: dict[DisjointRegions, DisjointRegions] = {}
 
     def follow(self) -> None:
         for buffer in self.plan.buffers:
@@ -336,9 +334,10 @@ class _Follow:
         return self.graph.source(name)
 
     def _held(self, number: int, device: int | None = None) -> Held:
-        self._need(number in self.buffers, "buffer {} does not exist", number)
-        self._need(number in self.live, "buffer {} is not allocated here", number)
-        held = self.live[number]
+        held = self.live.get(number)
+        if held is None:
+            self._need(number in self.buffers, "buffer {} does not exist", number)
+            self._fail("buffer {} is not allocated here", number)
         there = held.buffer.device
         self._need(device in (None, there), "buffer {} lies on device {}, not on device {}", number, there, device)
         return held
@@ -455,13 +454,16 @@ class _Follow:
     # -- reading and writing -----------------------------------------------------------------------------
 
     def _inside(self, held: Held, cells: Region | DisjointRegions) -> None:
-        if id(cells) not in self.bounds:
-            self.bounds[id(cells)] = cells, cells.bounds()
-        (_, bounds), b = self.bounds[id(cells)], held.buffer
+        b = held.buffer
+        key = id(cells), b.start, b.shape
+        if key in self.inside:
+            return
+        bounds = cells.bounds()
         if bounds is not None and not all(
             s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)
         ):
             self._fail("{} lies outside buffer {} over {}", cells, b.id, b.box)
+        self.inside[key] = cells
 
     def _read(self, held: Held, cells: DisjointRegions) -> None:
         self._inside(held, cells)
@@ -673,7 +675,7 @@ class _Follow:
             image = projection.image(index, within=shape)
             if not isinstance(image, DisjointRegions):
                 self._fail("the projection of {} is not a union of products", index)
-            self.images[key] = image
+            self.images[key] = self.alike.setdefault(image, image)
         return self.images[key]
 
     def _result(self, step: Compute, shard: Shard, k: int, name: str) -> None:
