@@ -159,8 +159,8 @@ class Strips(Struct, frozen=True, eq=False):
         Views of the array, each with how its cells lie in a payload: extents, item, offset and strides in bytes.
     only : array or None
         The view that fills a payload in the view's own order.
-    is_flat : bool
-        Whether that has one axis.
+    is_typed : bool
+        Whether its items are the array's, not runs of these.
     dtype : numpy.dtype
         Of the array.
     """
@@ -170,7 +170,7 @@ class Strips(Struct, frozen=True, eq=False):
     size: int
     parts: tuple[tuple[Array, Ints, np.dtype[Any], int, Ints], ...]
     only: Array | None
-    is_flat: bool
+    is_typed: bool
     dtype: np.dtype[Any]
 
     @classmethod
@@ -184,8 +184,11 @@ class Strips(Struct, frozen=True, eq=False):
             kind = item or array.dtype
             parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, places))
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
-        is_flat = only is not None and only.ndim == 1
-        return cls(array, regions, copies.size, tuple(parts), only, is_flat, array.dtype)
+        if only is not None and only.dtype != array.dtype and only.size <= tuning.FEW_PACKED:
+            cells, unit = only.dtype.itemsize // array.itemsize, array.itemsize
+            only = np.ndarray((*only.shape, cells), array.dtype, array, offset, (*only.strides, unit))
+        is_typed = only is not None and only.dtype == array.dtype
+        return cls(array, regions, copies.size, tuple(parts), only, is_typed, array.dtype)
 
     def fill(self, payload: Array) -> None:
         """Write the cells into a payload."""
@@ -225,10 +228,8 @@ class Strips(Struct, frozen=True, eq=False):
         """A payload of the cells, as `pack` makes it."""
         only = self.only
         if only is not None:
-            cells = only.copy()
-            if self.is_flat:
-                return cells.view(self.dtype)
-            return cells.reshape(-1).view(self.dtype)  # `flatten` loops over shorter runs
+            cells = only.copy().ravel()  # `flatten` loops over shorter runs
+            return cells if self.is_typed else cells.view(self.dtype)
         payload = np.empty(self.size, self.dtype)
         self.fill(payload)
         return payload

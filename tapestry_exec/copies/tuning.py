@@ -25,3 +25,6 @@ MAX_ITEM_NBYTES = 1 << 20
 """Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
 WORTH_ANOTHER_COPY = 512
 """Beginning a copy takes about as long as so many turns of a loop."""
+
+FEW_PACKED = 16
+"""So few runs of cells are packed cell by cell: to see runs as cells takes longer."""

@@ -359,6 +359,7 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (OPS, "TILE_CELLS"): [partial(evaluated, "gelu", (512, 4096))],
     (OPS, "TILE_NBYTES"): [partial(evaluated, "conv", (1, 32, 128, 128), (32, 32, 3, 3), pads=(1, 1, 1, 1))],
     (COPIES, "MAX_ITEM_NBYTES"): [partial(packed, 8, 4 << 20, slice(0, 3 << e)) for e in (17, 18, 19, 20)],
+    (COPIES, "FEW_PACKED"): [partial(packed, n, 5, slice(0, 4)) for n in (4, 16, 64, 256)],
     (COPIES, "WORTH_ANOTHER_COPY"): [partial(packed, n, 5, slice(0, 4, 2)) for n in (200, 800, 3000)],
 }
 """Every tuning constant that a question in one process decides, and the questions."""
