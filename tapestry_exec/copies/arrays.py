@@ -244,7 +244,8 @@ class Strips(Struct, frozen=True, eq=False):
         ValueError
             When it has another number of cells.
         """
-        self._check(payload)
+        if payload.dtype is not self.dtype or payload.size != self.size:
+            self._check(payload)
         for view, dims, kind, at, strides in self.parts:
             view[...] = np.ndarray(dims, kind, payload, at, strides)
 

@@ -446,7 +446,9 @@ class NumpyDevice:
         """The array of a buffer whose cells in `regions` are about to be written."""
         if id(buffer) in self._there:
             self._take_back(buffer)
-        if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
+        if buffer.id not in self._fresh:
+            return self._arrays[buffer.id]
+        if len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
             self._call([partial(self._fresh.pop, buffer.id, None)])
         return self._array(buffer)
 
@@ -500,7 +502,9 @@ class NumpyDevice:
 
     def unpack(self, payload: Array | Loan, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions, or what was lent of them."""
-        array = self._span(buffer, self._target(buffer, regions))
+        array = self._target(buffer, regions)
+        if buffer.within is not None:
+            array = self._span(buffer, array)
         if isinstance(payload, Loan):
             pairs = self._pair(payload.buffer, payload.strips.array, buffer, array, regions)
             kept = payload.take(partial(_call_each, pairs.calls))
