@@ -16,21 +16,23 @@ import pickle
 import select
 import signal
 import struct
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from multiprocessing.connection import Connection
 from time import monotonic, perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
+from tapestry_exec.processes.together import Together, CueKind, bring_together
 from tapestry_exec.processes.tuning import HEAD_NBYTES, SPIN_SECONDS
 from tapestry_exec.run import (
     MAX_WAIT_SECONDS,
+    Counts,
     Member,
     Parcel,
     Source,
@@ -40,8 +42,6 @@ from tapestry_exec.run import (
     one_blas_thread,
 )
 from tapestry_plan.steps import DeviceStep, Recv
-
-T = TypeVar("T")
 
 NUMBER = struct.Struct("i")
 HEAD = struct.Struct("dd")
@@ -235,6 +235,8 @@ class DeviceProcess:
         self.slots: dict[int, Slots] = {}
         self.at = -1
         """The device whose turn it is."""
+        self.together: Together | None = None
+        """The steps of all devices, when they know them by heart."""
 
     def serve(self) -> None:
         """Answer messages until there are no more."""
@@ -278,32 +280,88 @@ class DeviceProcess:
         slots = {name: view_slot(shared, slot) for name, slot in setup.layout.feeds.items()}
         feeds = {**setup.files, **slots, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
-        turns = {
-            device: member.go(feeds, given, begin, tell, start, self.slots[device].is_there)
-            for device, member in self.members.items()
-        }
+        found: dict[int, tuple[Counts, list[Array]]] = {}
         with one_blas_thread(), np.errstate(**errors):
-            found = self._take_turns(turns)
+            for device, member in self.members.items():
+                self.at = device
+                member.begin(feeds, given, begin, start, not is_told)
+            self._do_steps(tell)
+            for device, member in self.members.items():
+                self.at = device
+                found[device] = member.end()
         for device, (_, cells) in found.items():
             for slot, array in zip(setup.outputs[device], cells, strict=True):
                 view_slot(shared, slot)[: len(array)] = array  # what was written elsewhere has no cells
         self.caller.send(("done", [found[device][0] for device in self.members]))
 
-    def _take_turns(self, turns: Mapping[int, Generator[DeviceStep, None, T]]) -> dict[int, T]:
+    def _do_steps(self, tell: Callable[[int, str], None] | None) -> None:
+        """Do the steps of the run that has begun: in one loop, where all know them by heart."""
+        members = self.members
+        if any(one.interpreter.by_heart for one in members.values()):
+            if self.together is None or not self.together.is_of(members):
+                self.together = bring_together(members)
+            if self.together is not None:
+                self._play(self.together)
+                return
+        self._take_turns({device: one.take_turns(tell, self.slots[device].is_there) for device, one in members.items()})
+
+    def _take_turns(self, turns: Mapping[int, Iterator[DeviceStep]]) -> None:
         """Go on with the devices that can, first with the one that is furthest behind, until all have ended."""
-        arrivals, found, turn = self.arrivals, dict[int, T](), 0
+        arrivals, turn, ended = self.arrivals, 0, 0
         arrivals.ready = [(-1, device) for device in turns]
-        while len(found) < len(turns):
+        while ended < len(turns):
             if not arrivals.ready:
                 self._wait()
             _, self.at = heappop(arrivals.ready)
             turn += 1
             self.boards[self.at, 2] = turn
-            try:
-                self.slots[self.at].wait(next(turns[self.at]))
-            except StopIteration as ended:
-                found[self.at] = ended.value
-        return found
+            at = next(turns[self.at], None)
+            if at is None:
+                ended += 1
+            else:
+                self.slots[self.at].wait(at)
+
+    def _play(self, together: Together) -> None:
+        """Do all steps in one loop."""
+        each = {device: member.interpreter for device, member in self.members.items()}
+        boards = {device: memoryview(self.boards[device]) for device in each}
+        timelines = {device: one.timeline for device, one in each.items()}
+        begin, here, turn = next(iter(each.values())).begin, -1, 0
+        by_calls, by_post, asks = CueKind.CALL, CueKind.POST, CueKind.ASK
+        now = perf_counter()
+        for device, at, kind, part, sent in together.cues:
+            if device != here:
+                self.at = here = device
+                board, timeline, turn = boards[device], timelines[device], turn + 1
+                board[2] = turn
+            board[0] = at.number
+            if part is not None and kind is not asks:
+                for call in part.calls:
+                    call()
+                start, now = now, perf_counter()
+                if kind is by_calls:
+                    if part.event is not None:
+                        timeline.append((part.event, start - begin, now - start))
+                elif kind is by_post:
+                    assert part.post is not None, "it goes to another process"
+                    part.post(start)
+                    now = perf_counter()
+                elif part.event is not None:
+                    timeline.append((part.event, start - begin, now - start, 0.0, start - begin, 0.0))
+            else:
+                if kind is asks and isinstance(at.step, Recv) and not self.slots[device].is_there(at.step):
+                    each[device].stood_since = perf_counter()
+                    self.slots[device].wait(at)
+                    while not self.arrivals.ready:
+                        self._wait()
+                    self.arrivals.ready.clear()
+                each[device].do(at)
+                now = perf_counter()
+            if sent >= 0:
+                board[1] = sent
+        for device, bytes_by_peer in together.near.items():
+            for peer, nbytes in bytes_by_peer.items():
+                each[device].links[device, peer] += nbytes
 
     def _wait(self) -> None:
         """Wait for a parcel of another process, at most `MAX_WAIT_SECONDS`."""

@@ -60,7 +60,7 @@ from tapestry_exec.run.parts import (
     make_portable,
 )
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.rehearsed import Rehearsal, are_same_ops
+from tapestry_exec.run.rehearsed import Rehearsal, Rehearsed, are_same_ops
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, count_cores, free_nbytes, free_nbytes_of_each

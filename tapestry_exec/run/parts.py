@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -124,6 +124,12 @@ class Member:
         self.board[0], self.board[1] = -1, 0
         self.cuts: dict[int, Cut] = {}
         """What the device holds at cuts, as far as it was asked for."""
+        self.start: Start | None = None
+        self.stopover: Stopover | None = None
+        self.steps: Sequence[DeviceStep] = ()
+        """Of the run that has begun."""
+        self.is_whole = False
+        """Whether that does all steps, and constants stay."""
         self.left: Left | None = None
         """What it needs to do in runs behind the first one."""
         self.told = b""
@@ -178,46 +184,43 @@ class Member:
             What was counted, and the cells of `DevicePart.outputs`.
         """
         with one_blas_thread(), np.errstate(**errors):
-            going = self.go(host, given, begin, tell, start)
-            while True:
-                try:
-                    next(going)
-                except StopIteration as ended:
-                    found: tuple[Counts, list[Array]] = ended.value
-                    return found
+            self.begin(host, given, begin, start, tell is None)
+            for _ in self.take_turns(tell):
+                pass
+            return self.end()
 
-    def go(
-        self,
-        host: Mapping[str, Any],
-        given: Sequence[str],
-        begin: float,
-        tell: Callable[[int, str], None] | None,
-        start: Start | None = None,
-        is_there: Callable[[Recv], bool] | None = None,
-    ) -> Generator[DeviceStep, None, tuple[Counts, list[Array]]]:
-        """The same as `run`, in turns with other devices: a turn ends where cells have not come, of which it asks.
+    def begin(
+        self, host: Mapping[str, Any], given: Sequence[str], begin: float, start: Start | None, is_unwatched: bool
+    ) -> None:
+        """Begin a run, whose arguments are those of `run`."""
+        mine, board = self.interpreter, self.board
+        mine.host, self.start = host, start
+        board[0], board[1] = -1, 0
+        self.memory.restart()
+        self.backend.resume()
+        mine.begin_at(begin)
+        self.stopover = None if start is None else self._begin_at_stop(start, given)
+        self.steps = self._list_left(given, start)
+        self.is_whole = start is None and self.part.stays is not None and len(self.steps) == len(self.part.program)
+        if self.is_whole and self.left is not None and is_unwatched:
+            self.steps, mine.told = self.left.steps, self.left.told
+            self.memory.take_settled()
+            mine.rehearse(self.steps)
+
+    def take_turns(
+        self, tell: Callable[[int, str], None] | None, is_there: Callable[[Recv], bool] | None = None
+    ) -> Iterator[DeviceStep]:
+        """Do the steps of a run that has begun; a turn ends where cells have not come, of which it asks.
 
         Yields
         ------
         DeviceStep
             The receipt at which it goes on when they are there.
         """
-        mine, board, done = self.interpreter, self.board, 0
-        mine.host = host
-        board[0], board[1] = -1, 0
-        self.memory.restart()
-        self.backend.resume()
-        mine.begin_at(begin)
-        stopover = None if start is None else self._begin_at_stop(start, given)
-        steps = self._list_left(given, start)
-        is_whole = start is None and self.part.stays is not None and len(steps) == len(self.part.program)
-        if is_whole and self.left is not None and tell is None:
-            steps, mine.told = self.left.steps, self.left.told
-            self.memory.take_settled()
-            mine.rehearse(steps)
+        mine, board, done, steps = self.interpreter, self.board, 0, self.steps
         if mine.by_heart:
             yield from self._go_by_heart(steps, is_there)
-            steps = ()
+            return
         for at in steps:
             step = at.step
             board[0] = at.number
@@ -233,6 +236,10 @@ class Member:
             if tell is not None and isinstance(step, Compute):
                 tell(done, step.node)
                 done = 0
+
+    def end(self) -> tuple[Counts, list[Array]]:
+        """End a run whose steps are done; what `run` returns."""
+        mine, board, start = self.interpreter, self.board, self.start
         try:
             finish(self.backend.synchronize)
         except StepFailed:
@@ -240,9 +247,9 @@ class Member:
             raise
         mine.count_by_heart()
         mine.keep_noted()
-        if stopover is not None:
-            stopover.finish()
-        if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
+        if self.stopover is not None:
+            self.stopover.finish()
+        if self.is_whole and self.left is None and hasattr(self.memory, "list_settled"):
             settled = set(self.memory.list_settled()) - self.lent
             self.left = Left.of(self.part.program, settled, self.part.work)
             self.told = pack_noted(self.left.told)

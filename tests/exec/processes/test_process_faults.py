@@ -77,6 +77,25 @@ def test_what_was_sent_is_told_by_step(tmp_path: Path) -> None:
     assert sum(found.faults[1].nbytes_by_step.values()) == p.nbytes_moved > sum(found.faults[0].nbytes_by_step.values())
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_what_was_sent_is_told_of_runs_that_are_known_by_heart(processes: int, tmp_path: Path) -> None:
+    p, inputs = made(3)
+    kinds = ["dozing"] * 5 + ["falling"]
+    engine = ProcessBackend(retries=1, processes=processes)
+    with deploy(p, backend=engine, ops=as_relu(Sabotage(kinds, str(tmp_path)))) as placed:
+        quiet = [placed.run(inputs) for _ in range(5)]
+        found = placed.run(inputs)
+    (fault,) = found.faults
+    assert not any(one.faults for one in quiet)
+    step = find_step(p, "act", 0)
+    assert (fault.step, fault.device) == (step, 0)
+    assert all(told > 0 and told in list_sums(p, device) for device, told in enumerate(fault.nbytes_sent))
+    assert sum(fault.nbytes_by_step.values()) == sum(told or 0 for told in fault.nbytes_sent)
+    if processes == 3:
+        sent = find_sent(p, 0, step)
+        assert fault.nbytes_by_step == {k: one.nbytes for k, one in sent.items()}
+
+
 def test_devices_of_one_process_are_lost_together_and_begin_again(tmp_path: Path) -> None:
     p, inputs = made(4)
     backend = ProcessBackend(retries=len(KINDS), processes=2)
@@ -194,6 +213,7 @@ def test_one_that_never_returns_is_ended(rounds: int, tmp_path: Path, monkeypatc
     with deploy(p, backend="processes", ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
         with pytest.raises(StepFailed, match=r"device 0 came no further for 2 s at step \d+ \(compute 'act' on dev"):
             placed.run(inputs)
+        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 30.0)  # others begin, which may take seconds
         assert_same(placed.run(inputs), placed.run(inputs))
     monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 5.0)
     wanted = run(p, inputs, backend="serial")

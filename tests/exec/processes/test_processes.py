@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from tapestry_plan.steps import Buffer, Recv, spill
 from tapestry_sets import Region
 from tests.exec.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
 from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.exec.run.test_same_bits import of_floats
 from tests.exec.run.test_side_by_side import made
 from tests.exec.small_networks import EVERY, SAMPLE, make_case
 from tests.ways_of_running import Threads, assert_same
@@ -278,6 +281,25 @@ def test_devices_of_one_process_take_turns(devices: int, processes: int) -> None
             assert_same(placed.run(given), loop.run(given))
     with pytest.raises(StepFailed, match=r"compute 'act' on device 0, .* FloatingPointError: too hot"):
         run(p, inputs, backend=ProcessBackend(processes=processes), ops=as_relu(raise_first))
+
+
+@pytest.mark.heavy(4)
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_kind_of_plan_runs_in_one_loop_for_each_process(seed: int, processes: int) -> None:
+    """Once the calls are known: then what goes from device to device of a process is not packed."""
+    rng = random.Random(seed)
+    p = make_plan(make_graph(rng), rng)[0]
+    with deploy(p, backend=ProcessBackend(processes=processes)) as placed, deploy(p, backend="serial") as loop:
+        for turn in range(6):
+            feeds = of_floats(p.graph, 100 * turn + seed)
+            found, wanted = placed.run(feeds), loop.run(feeds)
+            assert_same(found, wanted)
+            assert found.nbytes_copied == wanted.nbytes_copied == p.nbytes_copied
+            assert all(0 <= event.start <= event.start + event.seconds for event in found.timeline)
+            packed = [phase.seconds for event in found.timeline for phase in event.phases if phase.kind == "pack"]
+            if processes == 1 and packed:  # the third run packs what it notes
+                assert any(packed) == (turn < 3)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the server", "a device"])
