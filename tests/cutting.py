@@ -189,7 +189,7 @@ class Case:
         array: Array = rng.normal(size=shape).astype(dtype)
         if k in self.within:
             return np.tanh(array)
-        return np.abs(array) + dtype.type(0.5) if k in self.positive else array
+        return np.asarray(np.abs(array) + dtype.type(0.5)) if k in self.positive else array
 
     def expected(self, arrays: Sequence[Array]) -> list[Array]:
         if self.oracle is not None:

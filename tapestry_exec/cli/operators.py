@@ -67,11 +67,13 @@ NEEDED = {
     "size": 3,
 }
 """Values of attributes that have no default, for an example."""
-OF_INTEGERS = {"indices": "int64", "packed": "uint8"}
+OF_INTEGERS = {"indices": "int64", "integers": "uint8", "packed": "uint8", "zero": "uint8"}
 """Operands of one dtype, by name."""
 ALSO: dict[str, dict[str, Any]] = {
     "bitcast": {"dtype": "int32"},
     "cumulative_sum": {"axis": 1},
+    "quantize": {"dtype": "uint8"},
+    "requantize": {"dtype": "uint8"},
     "resize": {"sizes": (8, 12)},
 }
 """Attributes without which an operator has no index axes, though they have a default."""

@@ -93,6 +93,21 @@ def astype(b: Backward) -> Grads:
     return (b.op("astype", b.grad, dtype=x.dtype) if np.dtype(x.dtype).kind == "f" else None,)
 
 
+def dequantize(b: Backward) -> Grads:
+    """Of the scale alone: what it is multiplied by, integers without their zero points."""
+    x, scale, *zeros = b.inputs
+    rank, behind = b.grad.ndim, x.ndim - 1 - b.attrs["axis"] % max(1, x.ndim)
+    kind = b.grad.dtype if np.dtype(x.dtype).itemsize < 4 else "int64"
+    made = b.op("astype", x, dtype=kind)
+    if zeros:
+        zero = b.op("astype", zeros[0], dtype=kind)
+        made = made - (zero.reshape(-1, *(1,) * behind) if zero.ndim == 1 and behind > 0 else zero)
+    grad = b.grad * (made if made.dtype == b.grad.dtype else _as(made, b.grad))
+    if scale.ndim == 1 and scale.size > 1 and behind > 0:
+        grad = b.op("sum", grad, axis=tuple(k for k in range(rank) if k != rank - 1 - behind), keepdims=False)
+    return None, grad if grad.dtype == scale.dtype else _as(grad, scale), *(None for _ in zeros)
+
+
 def leaky_relu(b: Backward) -> Grads:
     return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * b.attrs["alpha"]),)
 

@@ -36,7 +36,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
-from tapestry_plan.onnx.walks import DOMAIN, DRAWING, KIND, STEP
+from tapestry_plan.onnx.walks import DOMAIN, DRAWING, KIND, SCALING, STEP
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -122,7 +122,7 @@ def _cast_to(node: Node, x: Tensor, dtype: str) -> Tensor:
     if dtype == "float8_e8m0fnu" and x.dtype != dtype:
         raise refusal(node, "casts to FLOAT8E8M0, powers of two, are not supported")
     if dtype.startswith("float8") and saturates and np.dtype(x.dtype).kind in "iuf" and x.dtype not in SHORT_DTYPES:
-        limits = onnx_quantized.limits_of(dtype)
+        limits = ops.quantized.limits_of(dtype)
         x = ops.clip(x, float(limits.min), float(limits.max))
     return ops.astype(x, dtype, name=node.name)
 
@@ -570,6 +570,7 @@ _ROWS: dict[str, Import] = {
     f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_operator, 3, 5),
     f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_operator, 3, 5),
     **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 0, 1) for name in sorted(DRAWING)},
+    **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 2, 3) for name in sorted(SCALING)},
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

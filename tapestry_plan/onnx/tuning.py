@@ -35,6 +35,8 @@ INFERENCE_NBYTES = 2**30
 """Of data that ONNX's shape inference may take for a node that runs whole …"""
 INFERENCE_SECONDS = 10
 """… and how long it may take."""
+MAX_RANK = 64
+"""Of operands that a local function's declaration says, NumPy's own."""
 MAX_INLINED_NODES = 2**12
 """Nodes that local functions may stand for in all, whatever the model's own number of nodes …"""
 INLINED_TIMES = 16

@@ -1,4 +1,4 @@
-"""Recurrences, and operators that draw, as local functions of a model, which the importer knows again.
+"""Recurrences, and operators that draw or scale, as local functions of a model, which the importer knows again.
 
 ONNX's LSTM, GRU and RNN multiply each step's input by weights, and give the last cells alone; `ops.recurrence` does
 neither. So a recurrence is a call of a function that says it in ONNX's own operators: a Scan over the steps. What runs
@@ -8,7 +8,9 @@ importer takes the call for the operator::
     y = tapestry.lstm(x, w, h, c)     lstm: x ─► Scan of MatMul, Add, Sigmoid, … ─► y     {"attrs": …, "shapes": …}
 
 A single step, `ops.recurrence_step`, is a function too: of what is in the Scan. So is what draws numbers, since ONNX
-leaves open which ones a node draws: whoever else runs the model draws others of the same distribution.
+leaves open which ones a node draws: whoever else runs the model draws others of the same distribution. And so are the
+operators between integers and the numbers that they stand for, where ONNX's QuantizeLinear and DequantizeLinear are not
+what they do: of these a function says the dtypes, and its calls are of any shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import Attrs, Shape
+from tapestry_plan.ir import SHORT_FLOATS, Attrs, Shape
+from tapestry_plan.onnx import tuning
+from tapestry_plan.ops import quantized as scaling
+from tapestry_sets.limits import is_int, quote
 
 DOMAIN, KIND, STEP = "tapestry", "recurrence", "recurrence_step"
 """Of the nodes that call such functions, as the importer sees them; in models each function has a name of its own."""
@@ -28,11 +33,20 @@ DECLARATION = "declaration"
 """The attribute by which the importer is told what a function says of itself."""
 DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
 """Operators that draw numbers."""
+SCALING = frozenset({"center", "dequantize", "quantize", "requantize"})
+"""Operators between integers and the numbers that they stand for."""
 
 
-def declare(operator: str, shapes: Sequence[Shape], dtype: str, attrs: Attrs) -> str:
-    """What a recurrence, a step of one, or an operator that draws is, as a text."""
-    said: dict[str, Any] = {"attrs": dict(attrs), "dtype": dtype, "shapes": [list(shape) for shape in shapes]}
+def declare(operator: str, shapes: Sequence[Shape], dtypes: Sequence[str], attrs: Attrs) -> str:
+    """What an operator, of which there are operands of these shapes and dtypes and then results, is, as a text."""
+    said: dict[str, Any] = {"attrs": dict(attrs)}
+    if operator in SCALING:
+        said |= {
+            "operands": [[one, len(shape)] for one, shape in zip(dtypes, shapes, strict=False)],
+            "dtype": dtypes[-1],
+        }
+    else:
+        said |= {"dtype": dtypes[0], "shapes": [list(shape) for shape in shapes]}
     if operator != KIND:
         said["operator"] = operator
     return json.dumps(said, sort_keys=True)
@@ -43,6 +57,10 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
     from onnx import helper
 
     said = json.loads(declaration)
+    if said.get("operator") in SCALING:
+        nodes = _make_scaling(said["operator"], said["operands"], said["dtype"], said["attrs"])
+        given, opsets = _scaled_by(said["operator"])[: len(said["operands"])], [helper.make_opsetid("", opset)]
+        return helper.make_function(DOMAIN, name, given, ["y"], nodes, opsets, doc_string=declaration)
     shapes, dtype, attrs = [tuple(shape) for shape in said["shapes"]], said["dtype"], said["attrs"]
     if said.get("operator", KIND) in DRAWING:
         nodes, inputs = _make_drawing(said["operator"], dtype, attrs), ["x"][: len(shapes)]
@@ -96,6 +114,67 @@ def _make_drawing(operator: str, dtype: str, attrs: Attrs) -> list[Any]:
         floor = helper.make_node("Floor", ["drawn"], ["whole"])
         return [drawn, floor, helper.make_node("Cast", ["whole"], ["y"], to=_code(dtype))]
     return [drawn]
+
+
+def _scaled_by(operator: str) -> list[str]:
+    """The operands of a function that scales, and of a part of it the first ones."""
+    return ["x", "zero"] if operator == "center" else ["x", "scale", "zero"]
+
+
+def _make_scaling(operator: str, operands: Sequence[tuple[str, int]], made: str, attrs: Attrs) -> list[Any]:
+    """Nodes of ONNX that do what an operator between integers and numbers does, of operands' dtypes and ranks."""
+    from onnx import helper
+
+    nodes: list[Any] = []
+    if any(not is_int(rank, 0, tuning.MAX_RANK) for _, rank in operands):
+        raise ValueError(f"operands are {quote(operands)}; ranks of tensors are 0 to {tuning.MAX_RANK}")
+    ops.operands.axis_of(attrs["axis"], max(1, operands[0][1]))
+    given = [dtype for dtype, _ in operands]
+    ranks = {one: rank for one, (_, rank) in zip(_scaled_by(operator), operands, strict=False)}
+
+    def add(kind: str, *inputs: str, **how: Any) -> str:
+        nodes.append(helper.make_node(kind, list(inputs), [f"t{len(nodes)}"], **how))
+        return f"t{len(nodes) - 1}"
+
+    def cast(one: str, dtype: Any) -> str:
+        if one != "x" and ranks.get(one) == 1:
+            behind = scaling.along((-1,), attrs["axis"], ranks["x"])
+            if len(behind) > 1:
+                nodes.append(_constant(f"shape{len(nodes)}", behind, "int64"))
+                one = add("Reshape", one, f"shape{len(nodes) - 1}")
+        how = {"saturate": 0} if str(dtype).startswith("float8") else {}
+        return add("Cast", one, to=_code(dtype), **how)
+
+    def clip(one: str, least: float, most: float, dtype: Any) -> str:
+        ends = [f"least{len(nodes)}", f"most{len(nodes)}"]
+        nodes.extend(_constant(end, value, dtype) for end, value in zip(ends, (least, most), strict=True))
+        return add("Clip", one, *ends)
+
+    if operator == "center":
+        add("Sub", cast("x", made), cast("zero", made))
+    elif operator == "dequantize":
+        wide = scaling.added_in(made)
+        held = wide if len(given) < 3 else scaling.centered_in(given[0], wide)
+        x = cast("x", held)
+        if len(given) > 2:
+            x = cast(add("Sub", x, cast("zero", held)), wide)
+        cast(add("Mul", x, cast("scale", wide)), made)
+    else:
+        is_share = operator == "quantize"
+        kind = scaling.divided_in(given[:2], attrs.get("precision")) if is_share else scaling.WIDE
+        x = add("Div" if is_share else "Mul", cast("x", kind), cast("scale", kind))
+        limits = scaling.limits_of(made)
+        if made in SHORT_FLOATS:
+            if attrs["saturate"] and made != "float4_e2m1fn":
+                x = clip(x, -float(limits.max), float(limits.max), kind)
+        else:
+            wide, rounds_last = scaling.added_in(kind), attrs.get("rounds_last", False)
+            x = cast(x if rounds_last else add("Round", x), wide)
+            x = add("Add", x, cast("zero", wide)) if len(given) > 2 else x
+            x = clip(add("Round", x) if rounds_last else x, float(limits.min), float(limits.max), wide)
+        cast(x, made)
+    nodes[-1].output[0] = "y"
+    return nodes
 
 
 def _casts_to(dtype: str, results: Sequence[str]) -> list[Any]:

@@ -8,6 +8,7 @@ theme and nowhere else; a graph takes declarations of its own. From the ground u
     declaration  windows/window                      the decorator; how windows lie
     cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
     products  recurrent  reductions  rows  windows   themes, whose declarations list expansions
+    quantized                                        integers that stand for numbers
     opaque                                           what runs whole
     attention  array_api                             made of the themes; the standard's names for all of them
 
@@ -23,7 +24,7 @@ Tensor('softmax', (8, 4), float32)
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op
-from tapestry_plan.ops import array_api, expansions, operands, recurrent
+from tapestry_plan.ops import array_api, expansions, operands, quantized, recurrent
 from tapestry_plan.ops.attention import *
 from tapestry_plan.ops.cells.activations import *
 from tapestry_plan.ops.cells.bits import *
@@ -38,6 +39,7 @@ from tapestry_plan.ops.opaque import *
 from tapestry_plan.ops.operands import number_axes
 from tapestry_plan.ops.products.contractions import *
 from tapestry_plan.ops.products.matrices import *
+from tapestry_plan.ops.quantized import *
 from tapestry_plan.ops.random.generators import *
 from tapestry_plan.ops.recurrent import *
 from tapestry_plan.ops.reductions.reductions import *

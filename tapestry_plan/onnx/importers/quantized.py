@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Graph, Shard, Tensor, concat
+from tapestry_plan.ir import SHORT_FLOATS, Graph, Shard, Tensor, concat
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers.windows import (
     average_pool,
@@ -26,40 +26,34 @@ from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, TooLargeToF
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 
-WIDE = "float32"
+WIDE = ops.quantized.WIDE
 
 
 def quantize_linear(at: Importing, node: Node) -> Result:
-    x, attrs = at.tensor(node.inputs[0]), node.attrs
-    zero = at.tensor(node.inputs[2]) if node.input(2) else None
+    x, attrs, zero = at.tensor(node.inputs[0]), node.attrs, node.input(2)
     dtype = at.dtype(attrs["output_dtype"]) if attrs.get("output_dtype") else None
-    if zero is not None and dtype not in (None, zero.dtype):
-        raise ValueError(f"output_dtype is {dtype}, the zero point has {zero.dtype}; they must be the same")
-    dtype = zero.dtype if zero is not None else dtype or "uint8"
-    scale = at.tensor(node.inputs[1])
-    kind = at.dtype(attrs["precision"]) if attrs.get("precision") else _floating_of(x, scale)
-    share = ops.astype(x, kind) / ops.astype(_spread(node, scale, x.shape), kind)
-    if dtype in SHORT_FLOATS:  # whose zero point is zero
-        largest = float(limits_of(dtype).max)
-        held = dtype == "float4_e2m1fn" or not attrs.get("saturate", 1)
-        return ops.astype(share if held else ops.clip(share, -largest, largest), dtype, name=node.name)
-    offset = None if zero is None or _is_zero(at, node.inputs[2]) else _spread(node, zero, x.shape)
-    return _saturated(share, offset, dtype, node.name)
+    if zero and dtype not in (None, at.dtype_of(zero)):
+        raise ValueError(f"output_dtype is {dtype}, the zero point has {at.dtype_of(zero)}; they must be the same")
+    dtype = at.dtype_of(zero) if zero else dtype or "uint8"
+    scale = _spread(node, at.tensor(node.inputs[1]), x.shape)
+    return ops.quantize(
+        x,
+        scale,
+        _zero_of(at, node, 2, dtype, x.shape),
+        dtype=dtype,
+        precision=at.dtype(attrs["precision"]) if attrs.get("precision") else None,
+        axis=_axis_of(node, x) if scale.ndim == 1 else -1,
+        saturate=bool(attrs.get("saturate", 1)) or dtype not in SHORT_FLOATS,
+        name=node.name,
+    )
 
 
 def dequantize_linear(at: Importing, node: Node) -> Result:
-    x, scale = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
-    given = node.attrs.get("output_dtype")
+    x, scale, given = at.tensor(node.inputs[0]), at.tensor(node.inputs[1]), node.attrs.get("output_dtype")
     dtype = at.dtype(given) if given else scale.dtype
-    wide = np.promote_types(dtype, WIDE).name
-    if node.input(2) and x.dtype not in SHORT_FLOATS and not _is_zero(at, node.inputs[2]):
-        zero = _spread(node, at.tensor(node.inputs[2]), x.shape)
-        held = wide if np.dtype(x.dtype).itemsize < 4 else "int64"  # which has all differences
-        made = ops.astype(ops.astype(x, held) - ops.astype(zero, held), wide)
-    else:
-        made = ops.astype(x, wide)
-    scaled = made * ops.astype(_spread(node, scale, x.shape), wide)
-    return ops.astype(scaled, dtype, name=node.name)
+    scale, zero = _spread(node, scale, x.shape), _zero_of(at, node, 2, x.dtype, x.shape)
+    axis = _axis_of(node, x) if scale.ndim == 1 else -1
+    return ops.dequantize(x, scale, zero, dtype=_unless(dtype, scale), axis=axis, name=node.name)
 
 
 def matmul_integer(at: Importing, node: Node) -> Result:
@@ -67,8 +61,7 @@ def matmul_integer(at: Importing, node: Node) -> Result:
 
 
 def qlinear_matmul(at: Importing, node: Node) -> Result:
-    total = product(at, node, 0, 3, 2, 5)
-    return _requantized(at, node, ops.astype(total, WIDE), _ratio(at, node, 1, 4, 6), 7)
+    return _requantized(at, node, product(at, node, 0, 3, 2, 5), _ratio(at, node, 1, 4, 6), 7)
 
 
 def conv_integer(at: Importing, node: Node) -> Result:
@@ -76,13 +69,8 @@ def conv_integer(at: Importing, node: Node) -> Result:
 
 
 def qlinear_conv(at: Importing, node: Node) -> Result:
-    total = _convolved(at, node, 0, 3, 2, 5, _largest(at, node, 8))
-    column = (-1, *(1,) * (total.ndim - 2))
-    if node.input(8):
-        total = total + ops.astype(at.tensor(node.inputs[8]), total.dtype).reshape(column)
-    ratio = _ratio(at, node, 1, 4, 6)
-    ratio = ratio.reshape(column) if ratio.size > 1 else ratio
-    made = _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+    total, ratio = _convolved(at, node, 0, 3, 2, 5, 8), _ratio(at, node, 1, 4, 6)
+    made = _requantized(at, node, total, ratio, 7, axis=1 if ratio.ndim else -1)
     return channels_last(made) if node.attrs.get("channels_last") else made
 
 
@@ -194,10 +182,7 @@ def gathered_blocks(at: Importing, node: Node) -> Result:
         made = made.reshape(*values.shape[:-1], cells)
     else:
         place = along + (indices.ndim - 1 if along > axis else 0)
-        made = ops.astype(values, WIDE)
-        if zeros:
-            made = made - _repeated(ops.astype(zeros[0], WIDE), cells, block, place)
-        made = ops.astype(made * _repeated(ops.astype(scale, WIDE), cells, block, place), scale.dtype)
+        made = ops.dequantize(values, *(_repeated(one, cells, block, place) for one in (scale, *zeros)))
     if inside is None:
         return made
     ones = inside.reshape(*(1,) * axis, *indices.shape, *(1,) * (made.ndim - axis - indices.ndim))
@@ -220,26 +205,27 @@ def matmul_to_float(at: Importing, node: Node) -> Result:
 
 def dynamic_quantize(at: Importing, node: Node) -> Result:
     """Bytes for numbers, with the scale and the zero point by which the smallest and the largest cell have one each."""
-    found, scale, zero = _quantized_by_range(at.tensor(node.inputs[0]))
-    return [ops.astype(found, "uint8", name=node.name), scale, ops.astype(zero, "uint8")]
+    x = at.tensor(node.inputs[0])
+    scale, zero = _range_of(x)
+    return [ops.quantize(x, scale, zero, dtype="uint8", name=node.name), scale, zero]
 
 
-def _quantized_by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Cells as numbers of bytes, their scale, and the number that stands for 0: before any is cast."""
+def _range_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The scale of cells as bytes, and the byte that stands for 0."""
     low, high = (ops.clip(f(x), *ends) for f, ends in ((ops.min, (None, 0.0)), (ops.max, (0.0, None))))
     scale = (high - low) / 255.0
     scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)  # of zeros alone, as in ONNX Runtime: 0 would divide them
-    zero = ops.round(ops.clip(-low / scale, 0.0, 255.0))
-    return ops.clip(ops.round(x / scale) + zero, 0.0, 255.0), scale, zero
+    return scale, ops.quantize(-low, scale, dtype="uint8")
 
 
 def matmul_of_bytes(at: Importing, node: Node) -> Result:
     """A product with weights of 8 bits, of an operand that the run quantizes by its largest and its smallest cell."""
     x = at.tensor(node.inputs[0])
-    found, scale, zero = _quantized_by_range(x)
-    left = found - zero
-    dtype = _exact_dtype(x.shape[-1])
-    total = ops.matmul(ops.astype(left, dtype), _centered(at, node, 1, 3, dtype, (-1,)))
+    scale, zero = _range_of(x)
+    axis = max(0, len(at.shape(node.inputs[1])) - 2)
+    dtype = _exact_dtype(_size_of_sums(at, node, 1, 3, [axis]) * 255)
+    left = ops.center(ops.quantize(x, scale, zero, dtype="uint8"), zero, dtype=dtype)
+    total = ops.matmul(left, _centered(at, node, 1, 3, dtype))
     made = ops.multiply(ops.astype(total, WIDE), scale * _columns(at, node, 2), name=node.name)
     return made + at.tensor(node.inputs[4]) if node.input(4) else made
 
@@ -265,11 +251,15 @@ def of_numbers(
     def add(at: Importing, node: Node) -> Result:
         _check_bytes(at, node, [k for place in places for k in (place, place + 2)] + [scale + 1])
         made = function(at, node, [_number_of(at, node, k) for k in places])
-        zero = at.tensor(node.inputs[scale + 1]) if node.input(scale + 1) else None
-        dtype = at.dtype_of(node.inputs[places[0]]) if zero is None else zero.dtype
-        share = made / at.tensor(node.inputs[scale]).reshape(())
-        offset = None if zero is None else zero.reshape(())
-        return _saturated(share, offset, dtype, node.name, rounds_last=rounds_last)
+        dtype = at.dtype_of(node.inputs[scale + 1] if node.input(scale + 1) else node.inputs[places[0]])
+        return ops.quantize(
+            made,
+            _single(at.tensor(node.inputs[scale])),
+            _zero_of(at, node, scale + 1, dtype),
+            dtype=dtype,
+            rounds_last=rounds_last,
+            name=node.name,
+        )
 
     return add
 
@@ -288,10 +278,8 @@ def _check_bytes(at: Importing, node: Node, places: Sequence[int]) -> None:
 
 def _number_of(at: Importing, node: Node, k: int) -> Tensor:
     """The numbers that operand k stands for, whose scale and zero point are the next two inputs."""
-    made = ops.astype(at.tensor(node.inputs[k]), WIDE)
-    if node.input(k + 2) and not _is_zero(at, node.inputs[k + 2]):
-        made = made - ops.astype(at.tensor(node.inputs[k + 2]).reshape(()), WIDE)
-    return made * at.tensor(node.inputs[k + 1]).reshape(())
+    x, scale = at.tensor(node.inputs[k]), _single(at.tensor(node.inputs[k + 1]))
+    return ops.dequantize(x, scale, _zero_of(at, node, k + 2, x.dtype), dtype=_unless(WIDE, scale))
 
 
 def added(at: Importing, node: Node, operands: list[Tensor]) -> Tensor:
@@ -336,9 +324,11 @@ def qlinear_average(at: Importing, node: Node) -> Result:
         raise ValueError(f"its input 0 has shape {quote(at.shape(node.inputs[0]))}; (batch, channels, …) is needed")
     axes = tuple(range(1, rank - 1)) if node.attrs.get("channels_last") else tuple(range(2, rank))
     count = prod(at.shape(node.inputs[0])[axis] for axis in axes)
-    total = ops.sum(_centered(at, node, 0, 2, WIDE if count * 255 < 2**24 else "float64", ()), axes, keepdims=True)
-    ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(count))
-    return _requantized(at, node, ops.astype(total, WIDE), ratio, 4)
+    total = ops.sum(_centered(at, node, 0, 2, WIDE if count * 255 < 2**24 else "float64"), axes, keepdims=True)
+    ratio = _said_of(at, node, (1, 3), lambda a, y: a / (y * np.float32(count)))
+    if ratio is None:
+        ratio = at.tensor(node.inputs[1]).reshape(()) / (at.tensor(node.inputs[3]).reshape(()) * float(count))
+    return _requantized(at, node, total, ratio, 4)
 
 
 def qlinear_concat(at: Importing, node: Node) -> Result:
@@ -358,21 +348,20 @@ def qgemm(at: Importing, node: Node) -> Result:
     if node.attrs.get("alpha", 1.0) != 1:
         raise refusal(node, f"alpha = {node.attrs['alpha']} is not supported, only 1")
     left, right = (at.shape(node.inputs[k])[:: -1 if turn else 1] for k, turn in zip((0, 3), turns, strict=True))
-    dtype = _exact_dtype(left[-1], _largest(at, node, 6))
+    size = _size_of_sums(at, node, 3, 5, [int(turns[1])]) * _farthest(at, node, 0, 2)
+    dtype = _exact_dtype(size + _largest(at, node, 6))
     total = at.product_over_none(node, left, right, dtype)
     if total is None:
-        columns = (-1, 1) if turns[1] else (-1,)
-        sides = _centered(at, node, 0, 2, dtype, ()), _centered(at, node, 3, 5, dtype, columns)
+        sides = _centered(at, node, 0, 2, dtype), _centered(at, node, 3, 5, dtype, -2 if turns[1] else -1)
         total = ops.matmul(*(x.T if turn else x for x, turn in zip(sides, turns, strict=True)))
     if node.input(6):
-        total = total + ops.astype(at.tensor(node.inputs[6]), dtype)
-    total = ops.astype(total, WIDE)
+        total = total + _in_dtype(at, node, 6, dtype)
     if node.input(7) and node.input(8):
         return _requantized(at, node, total, _ratio(at, node, 1, 4, 7), 8)
     if node.input(7) or node.input(8):
         raise refusal(node, "y_scale without y_zero_point, or the other way round, is not supported; give both")
     scale = at.tensor(node.inputs[1]).reshape(()) * at.tensor(node.inputs[4])
-    return ops.multiply(total, scale.reshape(()) if scale.size == 1 else scale, name=node.name)
+    return ops.multiply(ops.astype(total, WIDE), scale.reshape(()) if scale.size == 1 else scale, name=node.name)
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -382,21 +371,39 @@ def _is_zero(at: Importing, name: str) -> bool:
     return at.is_known(name) and not at.value(name).any()
 
 
-def _floating_of(*operands: Tensor) -> str:
-    """The floating dtype of the first operand that has one."""
-    return next((one.dtype for one in operands if one.dtype in ("float16", "float32", "float64")), WIDE)
+def _zero_of(at: Importing, node: Node, k: int, dtype: str, shape: Sequence[int] | None = None) -> Tensor | None:
+    """The zero point in input k, beside integers of a shape, or the one of all; None where it is 0."""
+    if dtype in SHORT_FLOATS or not node.input(k) or _is_zero(at, node.inputs[k]):
+        return None
+    zero = at.tensor(node.inputs[k])
+    return _single(zero) if shape is None else _spread(node, zero, shape)
+
+
+def _unless(dtype: str, scale: Tensor) -> str | None:
+    """A dtype, where it is another than the scale's."""
+    return None if dtype == scale.dtype else dtype
+
+
+def _single(values: Tensor) -> Tensor:
+    """One value as a tensor of rank 0."""
+    return values.reshape(()) if values.ndim else values
+
+
+def _axis_of(node: Node, x: Tensor) -> int:
+    """The axis along which scales lie."""
+    return axes_of([node.attrs.get("axis", 1)], x.ndim, "axis")[0]
 
 
 def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
     """Scales or zero points beside what they are of: one for all, or for each index of an axis, or block of it."""
     wanted, block = node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
     if values.size == 1:
-        return values.reshape(()) if values.ndim else values
+        return _single(values)
     (axis,) = axes_of([wanted], len(shape), "axis")
     if not block:
         if values.shape != (shape[axis],):
             raise ValueError(f"{quote(values.shape)} values do not stand for axis {axis} of shape {quote(shape)}")
-        return values.reshape((-1, *(1,) * (len(shape) - axis - 1)))
+        return values
     blocks = -(-shape[axis] // block)
     if values.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
         raise ValueError(f"values of shape {quote(values.shape)} do not stand for blocks of {block} along axis {axis}")
@@ -405,54 +412,76 @@ def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _repeated(values: Tensor, extent: int, block: int, axis: int) -> Tensor:
     """Values of blocks along an axis as those of its cells."""
-    repeated = values.view(Repeat(block, axis))
+    repeated = values if block == 1 else values.view(Repeat(block, axis))
     cut = (*(slice(None),) * axis, slice(0, extent))
     return repeated if repeated.shape[axis] == extent else repeated[cut]
 
 
-def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None, *, rounds_last: bool = False) -> Tensor:
-    """The nearest integers, even ones of two, that a dtype has: moved by the offset behind rounding, or before."""
-    wide = np.promote_types(x.dtype, WIDE).name
-    made = ops.astype(x if rounds_last else ops.round(x), wide)
-    if offset is not None:
-        made = made + ops.astype(offset, wide)
-    made = ops.round(made) if rounds_last else made
-    bounds = limits_of(dtype)
-    return ops.astype(ops.clip(made, float(bounds.min), float(bounds.max)), dtype, name=name)
-
-
-def limits_of(dtype: str) -> Any:
-    """The largest and the smallest number of a dtype."""
-    if dtype not in SHORT_DTYPES:
-        return np.iinfo(dtype)
-    import ml_dtypes
-
-    limits: Any = ml_dtypes.finfo if dtype in SHORT_FLOATS else ml_dtypes.iinfo
-    return limits(dtype)
+def _said_of(at: Importing, node: Node, inputs: Sequence[int], function: Callable[..., Any]) -> Tensor | None:
+    """What a function makes of scales in these inputs, as a constant; None unless all of them are known."""
+    names = [node.inputs[k] for k in inputs]
+    if not all(map(at.is_known, names)):
+        return None
+    with np.errstate(all="ignore"):
+        made = np.squeeze(function(*(at.value(name).astype(WIDE) for name in names)))
+    return at.graph.constant(f"{node.name}.scale", made)
 
 
 def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
     """Scale of the first operand · that of the second / that of the result."""
+    known = _said_of(at, node, inputs, lambda a, b, y: a * b / y)
+    if known is not None:
+        return known
     names = [node.inputs[k] for k in inputs]
-    if all(map(at.is_known, names)):
-        a, b, y = (at.value(name).astype(WIDE) for name in names)
-        with np.errstate(all="ignore"):
-            return at.graph.constant(f"{node.name}.scale", np.squeeze(a * b / y))
     of_a, of_b, of_y = (
         ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names
     )
     return of_a * of_b / of_y
 
 
-def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int) -> Tensor:
-    zero = at.tensor(node.inputs[k])
-    offset = None if _is_zero(at, node.inputs[k]) else zero.reshape(())
-    return _saturated(total * ratio, offset, zero.dtype, node.name)
+def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int, axis: int = -1) -> Tensor:
+    dtype = at.dtype_of(node.inputs[k])
+    return ops.requantize(total, ratio, _zero_of(at, node, k, dtype), dtype=dtype, axis=axis, name=node.name)
 
 
-def _exact_dtype(summed: int, beside: int = 0) -> str:
-    """The floating dtype that holds every sum of so many products of differences of 8-bit integers, and a number."""
-    return WIDE if summed * 255**2 + beside < 2**24 else "float64"
+def _exact_dtype(size: int) -> str:
+    """The floating dtype that holds every integer of less than this size, hence sums in any order."""
+    return WIDE if size < 2**24 else "float64"
+
+
+def _size_of_sums(at: Importing, node: Node, k: int, k_zero: int, axes: Sequence[int]) -> int:
+    """How large a sum along axes of the differences of 8-bit integers from their zero point may be, whatever the signs.
+
+    Integers that are known say it themselves, so that more of them are summed in float32 than of any that may come.
+    """
+    name, zero = node.inputs[k], _one_zero(at, node, k_zero)
+    most = 255 * prod(at.shape(name)[axis] for axis in axes)
+    if at.is_known(name) and zero is not None and at.dtype_of(name) in ("int8", "uint8"):
+        values = at.value(name)
+        try:
+            at.spend(node, 2 * values.nbytes)
+        except TooLargeToFold:
+            pass
+        else:
+            sizes = np.abs(values.astype(np.int16) - np.int16(zero))
+            most = int(sizes.sum(tuple(axes), dtype=np.int64).max(initial=0))
+    return most
+
+
+def _farthest(at: Importing, node: Node, k: int, k_zero: int) -> int:
+    """The largest difference of an 8-bit integer from its zero point."""
+    zero, dtype = _one_zero(at, node, k_zero), at.dtype_of(node.inputs[k])
+    if zero is None or dtype not in ("int8", "uint8"):
+        return 255
+    return int(max(zero - ops.quantized.limits_of(dtype).min, ops.quantized.limits_of(dtype).max - zero))
+
+
+def _one_zero(at: Importing, node: Node, k: int) -> int | None:
+    """The zero point in input k, 0 where there is none; None of several, or where it is not known."""
+    if not node.input(k):
+        return 0
+    values = {*at.value(node.inputs[k]).reshape(-1).tolist()} if at.is_known(node.inputs[k]) else set()
+    return int(values.pop()) if len(values) == 1 else None
 
 
 def _largest(at: Importing, node: Node, k: int) -> int:
@@ -463,19 +492,17 @@ def _largest(at: Importing, node: Node, k: int) -> int:
     return 2**31 if known is None else int(np.abs(known.astype(np.int64)).max(initial=0))
 
 
-def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: Sequence[int]) -> Tensor:
-    """Operand k without its zero point, input `zero`, which has this shape where it has several values."""
+def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, axis: int = -1) -> Tensor:
+    """Operand k without its zero point, input `zero`, whose values lie along this axis where it has several."""
     x = at.tensor(node.inputs[k])
     if x.dtype not in ("int8", "uint8"):
         raise refusal(node, f"its input {k} is {x.dtype}; integers of 8 bits are supported")
-    made = ops.astype(x, dtype)
     if not node.input(zero) or _is_zero(at, node.input(zero)):
-        return made
+        return ops.astype(x, dtype)
     offset = at.tensor(node.inputs[zero])
     if offset.dtype != x.dtype:
         raise ValueError(f"its input {zero} is {offset.dtype}, a zero point of input {k}, which is {x.dtype}: cast it")
-    offset = offset.reshape(()) if offset.size == 1 else offset.reshape(shape) if offset.ndim == 1 else offset
-    return made - ops.astype(offset, dtype)
+    return ops.center(x, _single(offset) if offset.size == 1 else offset, dtype=dtype, axis=axis)
 
 
 def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
@@ -483,8 +510,9 @@ def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int)
     made = at.product_over_none(node, at.shape(node.inputs[a]), at.shape(node.inputs[b]))
     if made is not None:
         return made
-    dtype = _exact_dtype(at.shape(node.inputs[a])[-1])
-    left, right = _centered(at, node, a, a_zero, dtype, (-1, 1)), _centered(at, node, b, b_zero, dtype, (-1,))
+    axis = max(0, len(at.shape(node.inputs[b])) - 2)
+    dtype = _exact_dtype(_size_of_sums(at, node, b, b_zero, [axis]) * _farthest(at, node, a, a_zero))
+    left, right = _centered(at, node, a, a_zero, dtype, -2), _centered(at, node, b, b_zero, dtype)
     flat = left.ndim == 1, right.ndim == 1
     left, right = left.reshape(1, -1) if flat[0] else left, right.reshape(-1, 1) if flat[1] else right
     made = ops.matmul(left, right)
@@ -492,16 +520,26 @@ def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int)
     return made if made.shape == kept else made.reshape(kept)
 
 
-def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: int, beside: int = 0) -> Tensor:
-    """The exact convolution without zero points: what is around the operand counts as its zero point does.
-
-    In a dtype that also holds a number of this size beside it.
-    """
+def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: int, bias: int = 9) -> Tensor:
+    """The exact convolution without zero points: what is around the operand counts as its zero point does."""
     shape = at.shape(node.inputs[w])
-    dtype = _exact_dtype(prod(shape[1:]), beside)
-    column = (-1, *(1,) * (len(shape) - 1))
-    image, weights = _centered(at, node, x, x_zero, dtype, ()), _centered(at, node, w, w_zero, dtype, column)
+    size = _size_of_sums(at, node, w, w_zero, range(1, len(shape))) * _farthest(at, node, x, x_zero)
+    dtype = _exact_dtype(size + _largest(at, node, bias))
+    image, weights = _centered(at, node, x, x_zero, dtype), _centered(at, node, w, w_zero, dtype, 0)
     image = channels_first(image) if node.attrs.get("channels_last") else image
     check_kernel(node, weights)
     window = window_of(node, image.shape[2:], shape[2:])
-    return ops.conv(image, weights, groups=node.attrs.get("group", 1), **window)
+    beside = _in_dtype(at, node, bias, dtype) if node.input(bias) else None
+    return ops.conv(image, weights, beside, groups=node.attrs.get("group", 1), **window)
+
+
+def _in_dtype(at: Importing, node: Node, k: int, dtype: str) -> Tensor:
+    """Integers in input k as floating numbers: a constant where they are known."""
+    if at.is_known(node.inputs[k]):
+        try:
+            at.spend(node, prod(at.shape(node.inputs[k])) * np.dtype(dtype).itemsize)
+        except TooLargeToFold:
+            pass
+        else:
+            return at.computed(node, "bias", at.value(node.inputs[k]).astype(dtype))
+    return ops.astype(at.tensor(node.inputs[k]), dtype)

@@ -125,12 +125,14 @@ def _no_steps(at: Importing, node: Node, kind: str) -> list[Tensor | Array]:
 
 
 def own_operator(at: Importing, node: Node) -> Result:
-    """A call of a function that is said to be, and is, what a recurrence, or what draws, is written as."""
+    """A call of a function that is said to be, and is, what a recurrence, or what draws or scales, is written as."""
     said = json.loads(node.attrs[DECLARATION])
     operands = [at.tensor(name) for name in node.inputs]
-    found = [list(one.shape) for one in operands]
-    if found != said["shapes"]:
-        raise ValueError(f"its operands have shapes {quote(found)}; its function is of {quote(said['shapes'])}")
+    kinds = "shapes" if "shapes" in said else "operands"
+    found = [list(one.shape) if kinds == "shapes" else [one.dtype, one.ndim] for one in operands]
+    wanted = said[kinds]
+    if found != wanted:
+        raise ValueError(f"its {kinds} are {quote(found)}; its function is of {quote(wanted)}")
     attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in said["attrs"].items()}
     op = BUILTIN_OPS[said.get("operator", KIND)]
     made = at.graph.op(op, *operands, name=node.name, **attrs)

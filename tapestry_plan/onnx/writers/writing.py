@@ -19,7 +19,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedO
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import schema_of
 from tapestry_plan.onnx.replacing.bodies import rename
-from tapestry_plan.onnx.walks import DOMAIN, DRAWING, declare, make_function
+from tapestry_plan.onnx.walks import DOMAIN, DRAWING, SCALING, declare, make_function
 from tapestry_plan.onnx.writers.sharding import add_shardings, list_shardings
 from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan, take_apart
@@ -324,15 +324,79 @@ def _arg(kind: str) -> Write:
 
 
 def _cast(to: Writing, node: OpNode) -> None:
+    dtype = node.attrs["dtype"]
+    _need_cast(to, dtype)
+    how = {"saturate": 0} if dtype.startswith("float8") else {}
+    to.add("Cast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(dtype), **how)
+
+
+def _need_cast(to: Writing, dtype: str) -> None:
+    """Let the model be of the first opset that casts to a dtype."""
     from onnx import defs
 
-    dtype = node.attrs["dtype"]
     since = (
         n for n in range(to.opset, tuning.KNOWN_OPSET) if _names(dtype) in defs.get_schema("Cast", n).outputs[0].types
     )
     to.need(next(since, tuning.KNOWN_OPSET))
-    how = {"saturate": 0} if dtype.startswith("float8") else {}
-    to.add("Cast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(dtype), **how)
+
+
+def _scaling(to: Writing, node: OpNode) -> None:
+    """QuantizeLinear or DequantizeLinear, where these do the same, or a function that says it in other operators."""
+    x, scale, *zeros = (to.graph.tensor(name) for name in node.inputs)
+    out, how = to.graph.tensor(node.outputs[0]), _linear_attrs(to, node)
+    if how is None:
+        for one in (x, *zeros, out):
+            _need_cast(to, one.dtype)
+        _function(to, node)
+        return
+    given = _inputs(to, node)
+    if node.op == "quantize" and not zeros and out.dtype != "uint8":  # whose dtype is the result's
+        given.append(to.fresh(f"{node.name}.zero"))
+        to.constants[given[-1]] = np.zeros(scale.shape, out.dtype)
+    to.need(how.pop("opset"))
+    to.add(
+        "QuantizeLinear" if node.op == "quantize" else "DequantizeLinear", given, [to.name(out.name)], node.name, **how
+    )
+
+
+def _linear_attrs(to: Writing, node: OpNode) -> dict[str, Any] | None:
+    """The attributes of ONNX's operator, and the first opset that has them; None where that does something else."""
+    x, scale, *zeros = (to.graph.tensor(name) for name in node.inputs)
+    out, attrs = to.graph.tensor(node.outputs[0]), node.attrs
+    if node.op not in ("quantize", "dequantize") or out.shape != x.shape or any(z.shape != scale.shape for z in zeros):
+        return None
+    if attrs.get("rounds_last") or attrs.get("precision") == "float64":
+        return None
+    how: dict[str, Any] = {}
+    if scale.ndim == 1 and scale.size == x.shape[attrs["axis"]]:
+        how["axis"] = attrs["axis"] % x.ndim
+    elif scale.ndim and scale.shape == x.shape:
+        how |= {"axis": x.ndim - 1, "block_size": 1}
+    elif scale.ndim:
+        return None
+    if attrs.get("precision"):
+        how["precision"] = _type_of(attrs["precision"])
+    if attrs.get("dtype") and node.op == "dequantize":
+        how["output_dtype"] = _type_of(attrs["dtype"])
+    if not attrs.get("saturate", True):
+        how["saturate"] = 0
+    since = _find_linear(node.op, (x.dtype, scale.dtype, out.dtype), how)
+    return None if since is None else {**how, "opset": since}
+
+
+def _find_linear(op: str, dtypes: Sequence[str], attrs: Mapping[str, Any]) -> int | None:
+    """The first opset whose operator takes an operand and a scale of some dtypes, and makes another one."""
+    from onnx import defs
+
+    for opset in range(tuning.MIN_OPSET, tuning.KNOWN_OPSET + 1):
+        schema = defs.get_schema("QuantizeLinear" if op == "quantize" else "DequantizeLinear", opset)
+        formal = *schema.inputs[:2], schema.outputs[0]
+        bound = {(one.type_str, dtype) for one, dtype in zip(formal, dtypes, strict=True)}
+        is_taken = all(_names(dtype) in one.types for one, dtype in zip(formal, dtypes, strict=True))
+        # Two operands of one type in the schema have one dtype.
+        if is_taken and len(bound) == len({kind for kind, _ in bound}) and attrs.keys() <= schema.attributes.keys():
+            return opset
+    return None
 
 
 def _names(dtype: str) -> str:
@@ -459,8 +523,9 @@ def _function(to: Writing, node: OpNode) -> None:
     """A call of a local function (see `walks`): one function for all operators that are alike."""
     from onnx import helper
 
-    shapes = [to.graph.tensor(name).shape for name in node.inputs]
-    said = declare(node.op, shapes, to.graph.tensor((*node.inputs, *node.outputs)[0]).dtype, node.attrs)
+    tensors = [to.graph.tensor(name) for name in (*node.inputs, *node.outputs)]
+    shapes = [one.shape for one in tensors[: len(node.inputs)]]
+    said = declare(node.op, shapes, [one.dtype for one in tensors], node.attrs)
     kind = to.functions.setdefault(said, f"{node.attrs.get('kind', node.op)}_{len(to.functions)}")
     to.domains[DOMAIN] = 1
     to.made_for.append(node.name)
@@ -573,6 +638,7 @@ def _opaque(to: Writing, node: OpNode) -> None:
 _ROWS: dict[str, Write] = {
     **{name: _alike(kind) for name, kind in _SAME.items()},
     **dict.fromkeys(DRAWING, _function),
+    **dict.fromkeys(SCALING, _scaling),
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "astype": _cast,
@@ -643,7 +709,8 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
     -----
     What `load_onnx` made of a model comes back the same from what this writes (`same_graph`); where convolutions have
     batch normalizations behind them, by ``load_onnx(…, fold=False)``. Of other graphs `linear`, `silu` and `not_equal`
-    are two operators of ONNX, `unpack_blocks` is several, and views may be several nodes.
+    are two operators of ONNX, `unpack_blocks` is several, and views may be several nodes. `requantize` and `center` are
+    local functions, and so are `quantize` and `dequantize` where QuantizeLinear and DequantizeLinear do something else.
 
     Examples
     --------

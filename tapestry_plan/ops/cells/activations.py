@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Activation, Attrs, Block, CellBlock, Tensor
+from tapestry_plan.ir import Activation, Attrs, CellBlock, Tensor
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.cells.error_function import error_function
 from tapestry_plan.ops.declaration import operator
@@ -19,23 +19,32 @@ Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
 
 
-def in_tiles(formula: Formula, takes_out: bool = False) -> Block:
-    """The block that applies a formula to its operand, a few rows at a time; some formulas write into `out`."""
+def in_tiles(formula: Formula, takes_out: bool = False) -> CellBlock:
+    """The block that applies a formula to its operands, some of their cells at a time; some formulas write into `out`.
+
+    Operands broadcast against each other; cells are taken along the first axis that has several.
+    """
 
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
-        (x,), (out,) = inputs, outputs
-        if x.ndim == 0:
-            out[...] = formula(xp, x, **attrs)
-            return
-        rows = max(1, tuning.TILE_CELLS * len(x) // x.size)
-        for top in range(0, len(x), rows):
-            some = slice(top, top + rows)
+        (out,) = outputs
+        axis = next((k for k, n in enumerate(out.shape) if n > 1), None)
+        extent = 1 if axis is None else out.shape[axis]
+        rows = max(1, tuning.TILE_CELLS * extent // out.size)
+        for top in range(0, extent, rows):
+            target, *some = out, *inputs
+            if axis is not None and rows < extent:
+                target, *some = (_rows(one, axis - out.ndim, slice(top, top + rows)) for one in (out, *inputs))
             if takes_out:
-                formula(xp, x[some], out=out[some], **attrs)
+                formula(xp, *some, out=target, **attrs)
             else:
-                out[some] = formula(xp, x[some], **attrs)
+                target[...] = formula(xp, *some, **attrs)
 
     return CellBlock(write, in_place=not takes_out)
+
+
+def _rows(x: Any, axis: int, rows: slice) -> Any:
+    """Cells along an axis, counted from the end; all of an operand that is broadcast along it."""
+    return x if -axis > x.ndim or x.shape[axis] == 1 else x[(..., rows, *(slice(None),) * (-axis - 1))]
 
 
 def _approximated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:

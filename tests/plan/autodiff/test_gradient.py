@@ -89,6 +89,16 @@ UNARY += " asinh atanh erf softplus silu sign floor ceil round softmax log_softm
 CURVES = ("gelu", "mish", "softsign", "elu", "selu", "celu")
 V, W = rand(2, 3), rand(3, 4)
 IMAGE = rand(1, 4, 5, 5)
+
+
+def of_bytes(scale: Tensor, zeros: tuple[int, ...], **how: Any) -> Tensor:
+    """What bytes stand for by a scale."""
+    shape = 2, *((3, 4) if how else scale.shape)
+    given = (np.random.default_rng(1).integers(0, 256, one, np.uint8) for one in (shape, zeros))
+    integers, zero = (scale.graph.constant(name, array) for name, array in zip("qz", given, strict=True))
+    return ops.dequantize(integers, scale, zero, **how)
+
+
 OPERATORS: dict[str, tuple[Callable[..., Tensor], tuple[Array, ...]]] = {
     **{name: (getattr(ops, name), (V,)) for name in UNARY.split()},
     "acosh": (ops.acosh, (V + 1,)),
@@ -178,6 +188,8 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], tuple[Array, ...]]] = {
     "rms_normalization": (ops.rms_normalization, (V, rand(3))),
     "group_normalization": (lambda x, s, b: ops.group_normalization(x, s, b, groups=2), (IMAGE, rand(4), rand(4))),
     "instance_normalization": (ops.instance_normalization, (IMAGE, rand(4), rand(4))),
+    "dequantize": (lambda s: of_bytes(s, (2, 1)), (rand(2, 4),)),
+    "dequantize an axis": (lambda s: of_bytes(s, (3,), axis=1), (rand(3),)),
     "attention": (ops.attention, (rand(1, 2, 3, 4), rand(1, 2, 5, 4), rand(1, 2, 5, 4))),
 }
 

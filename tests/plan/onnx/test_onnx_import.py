@@ -24,7 +24,7 @@ from tapestry_plan import Mesh, UnsupportedOp, plan
 from tapestry_plan.onnx import StagedModel
 from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_plan.onnx.walks import DRAWING
+from tapestry_plan.onnx.walks import DRAWING, SCALING
 from tapestry_plan.onnx.ways import count_ways
 from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase, floats
 from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
@@ -180,7 +180,7 @@ def test_every_importer_is_tried() -> None:
     }
     tried |= {
         "MaxRoiPool",
-        *(f"tapestry::{name}" for name in DRAWING),
+        *(f"tapestry::{name}" for name in DRAWING | SCALING),
         "tapestry::recurrence",
         "tapestry::recurrence_step",
     }  # in test_whole, test_recurrent; above, in test_drawn

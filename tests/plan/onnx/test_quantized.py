@@ -2,17 +2,115 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tapestry_exec import run
-from tapestry_plan import Mesh, UnsupportedOp, ops, plan
-from tapestry_plan.onnx import load_onnx, tuning
+from tapestry_exec import evaluate, run
+from tapestry_plan import Graph, Mesh, Tensor, UnsupportedOp, ops, plan, same_graph
+from tapestry_plan.ir import SHORT_FLOATS
+from tapestry_plan.onnx import load_onnx, to_onnx, tuning
+from tapestry_plan.ops.quantized import limits_of
 from tests.onnx_cases import MICROSOFT, NodeCase, f32, floats, i64, ints
 from tests.onnx_models import difference, model_of, ort
+from tests.plan.onnx.test_writing import depends_on_constants
+
+# -- cell by cell ------------------------------------------------------------------------------------------
+
+
+def saturated(x: Tensor, zero: Tensor | None, dtype: str, rounds_last: bool = False) -> Tensor:
+    """What ONNX defines in operators of one step each: rounding, an offset, bounds and a cast."""
+    wide, bounds = np.promote_types(x.dtype, "float32").name, limits_of(dtype)
+    made = ops.astype(x if rounds_last else ops.round(x), wide)
+    made = made if zero is None else made + ops.astype(zero, wide)
+    return ops.astype(ops.clip(ops.round(made) if rounds_last else made, float(bounds.min), float(bounds.max)), dtype)
+
+
+def by_steps(op: str, x: Tensor, scale: Tensor, zero: Tensor | None, made: str, how: dict[str, Any]) -> Tensor:
+    """What `quantize`, `requantize`, `dequantize` and `center` say, in operators of one step each."""
+    if op == "center":
+        assert zero is not None
+        return ops.astype(x, made) - ops.astype(zero, made)
+    if op == "requantize":
+        return saturated(ops.astype(x, "float32") * scale, zero, made)
+    if op == "quantize":
+        floats = (one.dtype for one in (x, scale) if one.dtype in ("float16", "float32", "float64"))
+        kind = how.get("precision") or next(floats, "float32")
+        share = ops.astype(x, kind) / ops.astype(scale, kind)
+        if made not in SHORT_FLOATS:
+            return saturated(share, zero, made, how.get("rounds_last", False))
+        most = float(limits_of(made).max)
+        is_cast = made == "float4_e2m1fn" or not how.get("saturate", True)
+        return ops.astype(share if is_cast else ops.clip(share, -most, most), made)
+    wide = np.promote_types(made, "float32").name
+    held = wide if np.dtype(x.dtype).itemsize < 4 or zero is None else "int64"
+    left = ops.astype(x, held)
+    left = left if zero is None else left - ops.astype(zero, held)
+    return ops.astype(ops.astype(left, wide) * ops.astype(scale, wide), made)
+
+
+SHORT = ("int2", "uint2", "int4", "uint4", "int8", "uint8", "int16", "uint16")
+FLOATS8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+STEPS: list[tuple[str, str, str, str, bool, dict[str, Any]]] = [
+    *(("quantize", x, x, made, True, {}) for x in ("float16", "float32", "float64") for made in SHORT),
+    *(("quantize", "float32", "float32", made, False, {"rounds_last": True}) for made in ("int8", "uint8")),
+    *(("quantize", x, "float32", "int8", True, {"rounds_last": True}) for x in ("float16", "float32", "int32")),
+    *(("quantize", "float32", "float32", "uint8", True, {"precision": kind}) for kind in ("float16", "float64")),
+    *(("quantize", x, x, made, False, {}) for x in ("float16", "float32") for made in FLOATS8),
+    *(("quantize", "float32", "float32", made, False, {"saturate": False}) for made in FLOATS8),
+    *(
+        ("requantize", x, "float32", made, True, {})
+        for x in ("float32", "float64", "int32")
+        for made in ("int8", "uint8")
+    ),
+    *(("dequantize", x, "float32", "float32", True, {}) for x in (*SHORT, "int32", "uint32", "int64")),
+    *(("dequantize", x, "float16", made, True, {}) for x in ("int8", "int32") for made in ("float16", "float64")),
+    *(("dequantize", x, "float32", made, False, {}) for x in (*FLOATS8, "int32") for made in ("float32", "bfloat16")),
+    *(("center", x, "float32", made, True, {}) for x in SHORT for made in ("float32", "float64")),
+]
+
+
+def numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], is_scale: bool = False) -> np.ndarray:
+    """Numbers of a dtype: halves, large ones and ends too."""
+    if is_scale:
+        return rng.choice([0.25, 0.5, 1, 0.3, 0.0123], shape).astype(dtype)
+    if dtype in SHORT_FLOATS or np.dtype(dtype).kind == "f":
+        drawn = rng.choice([0, 0.5, 1.5, 2.5, -0.5, -3.5, 1e3, -1e3, 6e4], shape) * rng.choice([1, 0.25], shape)
+        most = float(limits_of(dtype).max) if dtype in SHORT_FLOATS else np.inf
+        return (drawn + rng.choice([0, 0, 0.1], shape)).clip(-most, most).astype(dtype)
+    ends = limits_of(dtype)
+    wide = rng.choice([int(ends.min), int(ends.max), 0, 1, int(ends.max) // 2, int(ends.max) // 3], shape)
+    return wide.astype(dtype)
+
+
+@pytest.mark.parametrize("axis", [None, -1, 1, 0])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step)))
+def test_operators_have_the_bits_of_their_steps(
+    step: tuple[str, str, str, str, bool, dict[str, Any]], axis: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one scale, or of those along an axis; whole, in few cells at a time, and on three devices."""
+    op, x_kind, scale_kind, made, has_zero, how = step
+    rng, g, shape = np.random.default_rng(7), Graph(), (3, 5, 4)
+    size = () if axis is None else (shape[axis],)
+    column = () if axis is None else (*size, *(1,) * (2 - axis % 3))
+    feeds = {"x": numbers(rng, x_kind, shape), "s": numbers(rng, scale_kind, size, True)}
+    feeds |= {"z": numbers(rng, x_kind if op in ("dequantize", "center") else made, size)} if has_zero else {}
+    x, scale, *zeros = (g.input(name, array.shape, array.dtype.name) for name, array in feeds.items())
+    wanted = by_steps(op, x, scale.reshape(column), zeros[0].reshape(column) if zeros else None, made, how)
+    operands = (x, *zeros) if op == "center" else (x, scale, *zeros)
+    found = g.op(op, *operands, dtype=made, axis=-1 if axis is None else axis, **how)
+    assert found.dtype == made
+    g.output(wanted, "wanted")
+    g.output(found, "found")
+    with np.errstate(all="ignore"):
+        one = evaluate(g, feeds)
+        monkeypatch.setattr(ops.tuning, "TILE_CELLS", 8)
+        others = evaluate(g, feeds), run(plan(g, Mesh((3,)), fix={found.name: {"i1": 3}}), feeds).outputs
+    for each in (one, *others):
+        assert each["found"].dtype == each["wanted"].dtype and each["found"].tobytes() == one["wanted"].tobytes()
 
 
 def run_split(graph: Any, feeds: dict[str, Any], parts: int, axis: str) -> np.ndarray:
@@ -76,6 +174,103 @@ def test_what_is_added_is_exact_too(op: str, is_known: bool) -> None:
     case = NodeCase(op, inputs, known, reads=tuple(reads.split()), domain=domain)
     found = run_split(load_onnx(case.model), inputs, 1, "n")
     assert found.item() == np.round(total * (f32(1) / scale)) == ort(case.model, inputs)[0].item()
+
+
+@pytest.mark.parametrize(("beside", "kind"), [(0, "float32"), (1, "float64")])
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_known_weights_say_in_what_they_are_summed(op: str, beside: int, kind: str) -> None:
+    """In float32 up to 2^24 − 1, however they are split: 255 · 65,793 is that, and one more is not."""
+    sizes = np.array([127] * 518 + [7] + [1] * beside)
+    assert sizes.sum() == 65_793 + beside and 255 * 65_793 == 2**24 - 1
+    signs = np.where(np.arange(sizes.size) % 5 == 0, -1, 1)
+    w = np.stack([sizes * signs, sizes, -sizes], 1).astype(np.int8)
+    x = np.random.default_rng(0).choice([0, 255], (4, sizes.size)).astype(np.uint8)
+    x[0] = 255
+    wanted = x.astype(int) @ w.astype(int)
+    if op == "ConvInteger":
+        x, w, wanted = x[:, :, None], np.ascontiguousarray(w.T)[:, :, None], wanted[:, :, None]
+    graph = load_onnx(NodeCase(op, {"x": x}, {"w": w}).model)
+    (product,) = [node for node in graph.nodes.values() if node.op in ("matmul", "conv")]
+    assert graph.tensor(product.outputs[0]).dtype == kind
+    for parts in (1, 3):
+        np.testing.assert_array_equal(run_split(graph, {"x": x}, parts, "k" if op == "MatMulInteger" else "ci"), wanted)
+
+
+def known_nodes() -> list[tuple[NodeCase, list[str]]]:
+    """Nodes with what they become."""
+    x, w = ints(0, 256, 2, 6, 5, 5, dtype=np.uint8), ints(-128, 128, 4, 6, 3, 3, dtype=np.int8)
+    scales = {"sx": f32(0.3), "zx": np.uint8(77), "sw": np.array([0.01, 0.02, 0.03, 0.04], f32), "zw": np.int8(0)}
+    known = scales | {"w": w, "sy": f32(9), "zy": np.uint8(99), "b": np.arange(4, dtype=np.int32)}
+    reads = ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b")
+    sums = {"a": ints(0, 256, 2, 3, dtype=np.uint8), "b": ints(0, 256, 2, 3, dtype=np.uint8)}
+    one = {"s": f32(0.1), "z": np.uint8(3), "t": f32(0.2)}
+    a, b = ints(0, 256, 4, 6, dtype=np.uint8), ints(-128, 128, 6, 3, dtype=np.int8)
+    parts = {"sa": f32(0.1), "za": np.uint8(9), "sb": f32(0.1), "zb": np.int8(2), "sy": f32(20), "zy": np.uint8(99)}
+    scaled = {"s": np.array([0.5, 0.2, 0.3], f32), "z": np.array([1, 2, 3], np.uint8)}
+    blocked = {"s": np.full((3, 2), 0.5, f32), "z": np.ones((3, 2), np.uint8)}
+    return [
+        (
+            NodeCase("QLinearConv", {"x": x}, known, {"pads": [1] * 4}, reads=reads),
+            ["astype", "center", "conv", "requantize"],
+        ),
+        (
+            NodeCase("QLinearMatMul", {"a": a, "b": b}, parts, reads=("a", "sa", "za", "b", "sb", "zb", "sy", "zy")),
+            ["center", "center", "matmul", "requantize"],
+        ),
+        (
+            NodeCase("QLinearAdd", sums, one, reads=(*"aszbtzsz",), domain=MICROSOFT),
+            ["add", "dequantize", "dequantize", "quantize"],
+        ),
+        (NodeCase("QuantizeLinear", {"x": floats(4, 3, 2)}, scaled, {"axis": 1}), ["quantize"]),
+        (
+            NodeCase("DequantizeLinear", {"x": ints(0, 256, 4, 3, 2, dtype=np.uint8)}, scaled, {"axis": 1}),
+            ["dequantize"],
+        ),
+        (
+            NodeCase(
+                "DequantizeLinear", {"x": ints(0, 256, 3, 2, dtype=np.uint8)}, blocked, {"axis": 1, "block_size": 1}
+            ),
+            ["dequantize"],
+        ),
+        (NodeCase("DequantizeLinear", {"x": ints(-9, 9, 4, dtype=np.int32)}, {"s": f32(0.5)}), ["dequantize"]),
+    ]
+
+
+@pytest.mark.parametrize(("case", "becomes"), known_nodes(), ids=lambda x: getattr(x, "op", ""))
+def test_nodes_become_few_operators_which_are_written_as_they_are(case: NodeCase, becomes: list[str]) -> None:
+    """An operator of its own for each operand, and one behind; a model of them comes back the same, and runs there."""
+    reads, given = case.reads or (*case.inputs, *case.constants), case.inputs | case.constants
+    given = {name: np.asarray(array) for name, array in given.items()}
+    known_bias = {"b": given.pop("b")} if case.op == "QLinearConv" else {}  # else the sums may need float64
+    everything = NodeCase(case.op, given, known_bias, case.attrs, reads=reads, domain=case.domain)
+    known = load_onnx(case.model, opaque=False)
+    assert sorted(node.op for node in known.nodes.values()) == becomes
+    for one in (case, everything):
+        graph = load_onnx(one.model, opaque=False)
+        written = to_onnx(graph)
+        is_same = same_graph(load_onnx(written), graph)
+        assert is_same or any(depends_on_constants(graph, node) for node in graph.nodes.values())
+        found = run(plan(graph, Mesh(1)), one.inputs).outputs["y"]
+        np.testing.assert_array_equal(found, ort(one.model, one.inputs)[0])
+        np.testing.assert_array_equal(found, ort(written, one.inputs)[0])
+
+
+@pytest.mark.parametrize("said", [{"axis": -(10**12)}, {"rank": 10**12}, {"dtype": "word"}, {"operator": "quantize"}])
+def test_a_function_that_says_another_operator_is_what_its_nodes_are(said: dict[str, Any]) -> None:
+    """Nothing is made of what it says: neither a shape of that rank nor the other operator."""
+    case, _ = known_nodes()[1]
+    written = to_onnx(load_onnx(case.model))
+    assert {function.name for function in written.functions} == {"center_0", "center_1", "requantize_2"}
+    for function in written.functions:
+        declared = json.loads(function.doc_string)
+        declared["attrs"] |= {key: value for key, value in said.items() if key == "axis"}
+        declared |= {key: value for key, value in said.items() if key in ("dtype", "operator")}
+        declared["operands"][0][1] = said.get("rank", declared["operands"][0][1])
+        function.doc_string = json.dumps(declared, sort_keys=True)
+    graph = load_onnx(written)
+    assert not {"center", "requantize", "quantize"} & {node.op for node in graph.nodes.values()}
+    found = run(plan(graph, Mesh(1)), case.inputs).outputs["y"]
+    np.testing.assert_array_equal(found, ort(case.model, case.inputs)[0])
 
 
 def test_the_scale_may_be_computed() -> None:
