@@ -28,7 +28,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
-from tapestry_exec.processes.together import Together, CueKind, bring_together
+from tapestry_exec.processes.together import CueKind, Together, bring_together
 from tapestry_exec.processes.tuning import HEAD_NBYTES, SPIN_SECONDS
 from tapestry_exec.run import (
     MAX_WAIT_SECONDS,
