@@ -196,7 +196,7 @@ class CupyDevice:
         for number, block in self._blocks.items():
             buffer = block.buffer
             is_there = self._latest.get(buffer.place, number) == number
-            if is_there and buffer.within is None and number not in self._held:
+            if is_there and buffer.within is None and buffer.place not in self._held:
                 self._tell(block, False)
         self._blocks = dict(self._held)
         self._latest.clear()
@@ -265,8 +265,8 @@ class CupyDevice:
             host.uses.writes += block.uses.writes
             host.uses.reads += block.uses.reads
             return
-        if self._latest.get(buffer.place, buffer.id) != buffer.id:
-            return  # its place is another one's
+        if self._latest.get(buffer.place, buffer.id) != buffer.id or buffer.place in self._held:
+            return  # its place is another one's, or stays
         self._latest.pop(buffer.place, None)
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
