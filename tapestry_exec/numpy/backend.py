@@ -687,14 +687,16 @@ class NumpyDevice:
 
     def list_calls(self, known: Launched) -> Iterable[Call]:
         """The calls that compute a step's blocks, each done before the next one is asked for."""
-        if not known.overtaken or is_in_place(known.op.block):
+        overtaken = [k for k in range(len(known.inputs)) if known.overtaken and _is_overtaken(known, k)]
+        if all(is_in_place(known.op.block, k) for k in overtaken):
             return list_calls(known.op.block, np, known.read, known.write, known.shard)
         #  Who runs the plan may have passed an operator that does not promise what the plan's did.
         aside, copied = list(known.read), list[Call]()
-        for k, read in enumerate(known.read):
-            if read is not None and _is_overtaken(known, k):
-                aside[k] = made = np.empty_like(read)
-                copied.append(partial(np.copyto, made, read))
+        for k in overtaken:
+            read = known.read[k]
+            assert read is not None, "it is read"
+            aside[k] = made = np.empty_like(read)
+            copied.append(partial(np.copyto, made, read))
         copied += [partial(_poison, out.reshape(-1).view(np.uint8), out) for out in known.write]
         return chain(copied, list_calls(known.op.block, np, aside, known.write, known.shard))
 

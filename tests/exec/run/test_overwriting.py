@@ -93,6 +93,13 @@ def test_what_is_needed_stays(why: str) -> None:
     run(p, {one.name: RNG.random(one.shape, np.float32).astype(one.dtype) for one in inputs}, verify=True)
 
 
+def put(a: Tensor, b: Tensor) -> Tensor:
+    """Cells of b in place of those of a, row by row in another order; both are of one shape."""
+    g = a.graph
+    at = g.tensor("at") if "at" in g.stored else g.constant("at", np.argsort(RNG.random((6, 4)), axis=1)[:, :4])
+    return ops.put_along_axis(a, at, b, 1, reduction="add")
+
+
 SEEN: list[Callable[[Tensor], Tensor]] = [lambda t: t, lambda t: t[::-1], lambda t: t.T.reshape(6, 4)]
 MADE: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda a, b: a + b,
@@ -101,6 +108,10 @@ MADE: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda a, b: ops.softmax(a),
     lambda a, b: ops.relu(b),
     lambda a, b: ops.sum(a, axis=1, keepdims=True) + b,
+    lambda a, b: ops.where(ops.greater(a, 1.0), a, b),
+    lambda a, b: ops.where(ops.greater(b, 1.0), a, b),
+    put,
+    lambda a, b: put(b, a),
 ]
 
 
@@ -217,6 +228,43 @@ def test_a_weight_is_replaced_where_it_lies(way: str, devices: int) -> None:
             inside = sum(event.nbytes for event in found.timeline if event.kind == "copy" and not event.phases)
             assert sum(found.nbytes_copied) <= inside, "what the plan itself copies"
             assert all(a <= b for a, b in zip(found.peak_nbytes, p.peak_nbytes, strict=True))
+
+
+CACHES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "put_along_axis": lambda c, at, k: ops.put_along_axis(c, at.broadcast_to(k.shape), k, 1),
+    "scatter_nd": lambda c, at, k: ops.scatter_nd(c.transpose((1, 0, 2)), at.reshape((1, 1)), k.transpose((1, 0, 2))),
+    "where": lambda c, at, k: ops.where(ops.equal(at, steps_of(c)), k, c),
+}
+
+
+def steps_of(c: Tensor) -> Tensor:
+    return c.graph.constant("steps", np.arange(c.shape[1]).reshape(1, -1, 1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("how", CACHES)
+def test_a_cache_gets_a_row_where_it_lies(how: str, devices: int, way: str) -> None:
+    """Keys of 8 heads and 24 steps, of which one is written in each run; against NumPy, with nothing copied."""
+    if way == "ONNX Runtime":
+        pytest.importorskip("onnxruntime", reason="its sessions run blocks")
+    g, turned = Graph(), how == "scatter_nd"
+    c = g.input("c", (24, 8, 16) if turned else (8, 24, 16))
+    k, at = g.input("k", (8, 1, 16)), g.input("at", (1, 1, 1), "int64")
+    made = CACHES[how](c.transpose((1, 0, 2)) if turned else c, at, k)
+    g.output(made, "new_c")
+    g.output(ops.sum(made, axis=1), "sums")
+    p = plan(g, Mesh(devices), tie={"new_c": "c"}, layout={"c": {1 if turned else 0: devices}})
+    assert overwriting(p)[how] == "c"
+    cache = RNG.random(c.shape, np.float32)
+    with deploy(p, backend=WAYS[way](), carry={"new_c": "c"}) as placed:
+        for step in range(6):
+            feeds = {"k": RNG.random((8, 1, 16), np.float32), "at": np.full((1, 1, 1), 3 * step)}
+            found = placed.run(feeds if step else {**feeds, "c": cache})
+            cache[(3 * step,) if turned else (slice(None), 3 * step)] = feeds["k"][:, 0]
+            assert found.outputs["new_c"].tobytes() == cache.tobytes()
+            assert all(n < cache.nbytes // devices for n in found.nbytes_copied), "the cache is not"
+            assert all(n < 2 * cache.nbytes // devices for n in found.peak_nbytes), "it lies there once"
 
 
 @pytest.mark.heavy(2)
@@ -423,6 +471,18 @@ FAULTS: dict[str, tuple[Callable[[Graph], Any], str]] = {
     ),
     "promises nothing": (
         lambda g: g.output(ops.softmax(ops.relu(g.input("x", (6, 4)), name="a"), name="exp"), "z"),
+        "does not promise to read each cell before it writes",
+    ),
+    "other operands": (
+        lambda g: g.output(
+            ops.put_along_axis(
+                g.input("y", (6, 4)),
+                g.input("at", (6, 4), "int64"),
+                ops.relu(g.input("x", (6, 4)), name="a"),
+                name="exp",
+            ),
+            "z",
+        ),
         "does not promise to read each cell before it writes",
     ),
     "other cells": (
