@@ -167,6 +167,8 @@ class CupyBackend:
         self._clocks: dict[int, tuple[Any, float]] = {}
         """By GPU."""
         self._shared: Shared | None = None
+        self._has_state = False
+        """Whether its runs go on from what the ones before left on the devices."""
 
     # -- what is there -----------------------------------------------------------------------------------
 
@@ -272,7 +274,7 @@ class CupyBackend:
 
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
         """Whether a run failed that was being recorded, perhaps since it was: then a plain one tells."""
-        return not isinstance(error, OrderingFault) and self._recordings.fail(error)
+        return not isinstance(error, OrderingFault) and self._recordings.fail(error, self._has_state)
 
     def why_not_recorded(self, plan: ShardPlan) -> str:
         """Why a plan's runs are step by step, where they would be a graph's but for that; empty where nothing is."""
@@ -322,8 +324,9 @@ class CupyBackend:
         own._begin_anew()
         own._given, own._gpus, own._peers = self.cupy, dict(self._gpus), set(self._peers)
         own.capture = not self.blocking if self.capture is None else self.capture
+        own._has_state = bool(what.stays.given)
         found = PreparedPlan(what.prepared.plan, own)
-        prepared: PreparedPlan = found.laid_out(what.stays.buffers, what.stays.arenas_nbytes)
+        prepared: PreparedPlan = found.laid_out(what.stays.buffers, what.stays.arenas_nbytes, what.stays.apart)
         gpus = own.gpus_of(prepared.plan.mesh.size)
         own._prepare(sorted(set(gpus) - {HOST}))
         nbytes = [a + b for a, b in zip(what.stays.arenas_nbytes, what.stays.nbytes_held, strict=True)]

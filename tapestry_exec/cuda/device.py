@@ -196,7 +196,7 @@ class CupyDevice:
         for number, block in self._blocks.items():
             buffer = block.buffer
             is_there = self._latest.get(buffer.place, number) == number
-            if is_there and buffer.within is None and number not in self._held:
+            if is_there and buffer.within is None and buffer.place not in self._held:
                 self._tell(block, False)
         self._blocks = dict(self._held)
         self._latest.clear()
@@ -265,8 +265,8 @@ class CupyDevice:
             host.uses.writes += block.uses.writes
             host.uses.reads += block.uses.reads
             return
-        if self._latest.get(buffer.place, buffer.id) != buffer.id:
-            return  # its place is another one's
+        if self._latest.get(buffer.place, buffer.id) != buffer.id or buffer.place in self._held:
+            return  # its place is another one's, or stays
         self._latest.pop(buffer.place, None)
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
@@ -377,11 +377,12 @@ class CupyDevice:
 
     def _put_aside(self, op: Op, inputs: Reads, outputs: Writes, given: list[Any]) -> list[tuple[Any, Any]]:
         """Have a step that overwrites what it reads read copies, where a kernel or block function was passed for it."""
-        keeps = is_in_place(op.block) and self.shared.kernels.keys().isdisjoint([op.name, *list_inside(op)])
+        is_plain = self.shared.kernels.keys().isdisjoint([op.name, *list_inside(op)])
         aside = list[tuple[Any, Any]]()
         places = {self._find_home(buffer) for buffer, _ in outputs if buffer.over is not None}
         for k, item in enumerate(inputs):
-            if item is not None and not keeps and not op.host_only and self._find_home(item[0]) in places:
+            keeps = op.host_only or (is_plain and is_in_place(op.block, k))
+            if item is not None and not keeps and self._find_home(item[0]) in places:
                 with self.gpu.device:
                     aside.append((self.shared.cupy.empty(given[k].shape, given[k].dtype), given[k]))
                 given[k] = aside[-1][0]
@@ -569,8 +570,8 @@ class CupyDevice:
                         here._run_one(one, inputs, outputs, shard)
 
                 # What a kernel that is attached does, nobody has promised.
-                keeps = is_in_place(one.block) and one.name not in self.shared.kernels
-                return replace(one, block=InPlaceBlock(block) if keeps else block)
+                keeps = one.name not in self.shared.kernels
+                return replace(one, block=InPlaceBlock(block, one.block) if keeps else block)
 
             # Blocks within a block share its scratch memory, so that they stay what they are.
             inside = {

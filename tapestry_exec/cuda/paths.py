@@ -46,6 +46,7 @@ from tapestry_plan.ir import (
     RandomCells,
     Scatter,
     Softmax,
+    begin_as,
 )
 from tapestry_sets.digits import Ints
 
@@ -342,7 +343,7 @@ def _scatter(form: Scatter, inputs: Sequence[Any], out: Any) -> Way | None:
         return None
 
     def run(cupy: Any, launch: Launcher) -> None:
-        out[...] = inputs[0]
+        begin_as(cupy, out, inputs[0])
         cells, updates = form.prepare(cupy, inputs)
         at = cupy.zeros((), np.int64)
         for cell, axis in zip(cells, form.named, strict=True):

@@ -45,6 +45,8 @@ class Recording:
         self._placed: list[Placed] = []
         self._fetched: list[Array] = []
         self._graph: Any = None
+        self.is_launched = False
+        """Whether the graph has begun to run: what stays on the devices may be another state then."""
         self.pool = cupy.cuda.MemoryPool()
         self.result: Any = None
         """What the run that was recorded took, as its interpreter counted it."""
@@ -100,6 +102,7 @@ class Recording:
         if host is not None:
             for placed in self._placed:
                 copy_placed(host[placed.tensor], placed.regions, placed.cells)
+        self.is_launched = True
         self._graph.launch(self.origin.stream)
         self.origin.stream.synchronize()
         return self._fetched
@@ -162,12 +165,13 @@ class Recordings:
             self.now.abandon()
             self.now = None
 
-    def fail(self, error: BaseException | None) -> bool:
-        """Whether a run failed that was being recorded, and how."""
-        failed, self.now, self._was_tried = self._was_tried, None, False
+    def fail(self, error: BaseException | None, has_state: bool) -> bool:
+        """Whether a run failed that was being recorded, and how, so that a plain one of the same state tells."""
+        failed, is_launched = self._was_tried, self.now is not None and self.now.is_launched
+        self.now, self._was_tried = None, False
         if failed:
             self._failed = f"{type(error).__name__}: {error}"
-        return failed
+        return failed and not (has_state and is_launched)
 
     def tell(self, plan: ShardPlan) -> str:
         """Why a plan is never recorded; empty where it is, or may be yet."""

@@ -395,7 +395,7 @@ class NumpyDevice:
         """
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
-            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory), buffer.offset + buffer.room
+            known = self._known[buffer.id] = buffer, *self._find_place(buffer)
         self._arrays[buffer.id] = known[1]
         if buffer.within is None:
             if self._held_nbytes + known[3] > self.peak_nbytes:
@@ -408,6 +408,13 @@ class NumpyDevice:
             self._array(self._known[host][0])  # poisoned with its host
         if self._noted is not None:
             self._noted[:] = [partial(NumpyDevice.alloc, proxy(self), buffer, tensor_shape)]
+
+    def _find_place(self, buffer: Buffer) -> tuple[Array, Array, int]:
+        """The array of a buffer, that from its first to its last cell, and its end in the arena; 0 beside that."""
+        there = self._held.get(buffer.place)
+        if there is not None:
+            return there, there, 0
+        return *_lay(buffer, self.memory), buffer.offset + buffer.room
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
@@ -680,14 +687,16 @@ class NumpyDevice:
 
     def list_calls(self, known: Launched) -> Iterable[Call]:
         """The calls that compute a step's blocks, each done before the next one is asked for."""
-        if not known.overtaken or is_in_place(known.op.block):
+        overtaken = [k for k in range(len(known.inputs)) if known.overtaken and _is_overtaken(known, k)]
+        if all(is_in_place(known.op.block, k) for k in overtaken):
             return list_calls(known.op.block, np, known.read, known.write, known.shard)
         #  Who runs the plan may have passed an operator that does not promise what the plan's did.
         aside, copied = list(known.read), list[Call]()
-        for k, read in enumerate(known.read):
-            if read is not None and _is_overtaken(known, k):
-                aside[k] = made = np.empty_like(read)
-                copied.append(partial(np.copyto, made, read))
+        for k in overtaken:
+            read = known.read[k]
+            assert read is not None, "it is read"
+            aside[k] = made = np.empty_like(read)
+            copied.append(partial(np.copyto, made, read))
         copied += [partial(_poison, out.reshape(-1).view(np.uint8), out) for out in known.write]
         return chain(copied, list_calls(known.op.block, np, aside, known.write, known.shard))
 
@@ -710,8 +719,7 @@ class NumpyDevice:
 
     def foresee(self, buffer: Buffer, box: Box, piece: Piece | None = None) -> Array:
         """Where a block will lie when its buffer has taken its place; of one that stays where it lies."""
-        there = self._held.get(buffer.id)
-        return _find_block(_lay(buffer, self.memory)[0] if there is None else there, buffer, box, piece)
+        return _find_block(self._find_place(buffer)[0], buffer, box, piece)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)

@@ -234,7 +234,7 @@ class OnnxruntimeDevice(NumpyDevice):
 
         def run() -> None:
             if places:  # what was lent of who had them before is packed
-                self.keep_loans([n for n in self._loans if self._known[n][0].place in places])
+                self.keep_loans([n for n, (one, *_) in self._loans.items() if one.buffer.place in places])
             for buffer, box in segment.outputs:
                 self._target(buffer, (Region.full(box.shape, box.start),))
             self.copied_nbytes += segment.copied_nbytes

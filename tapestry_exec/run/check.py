@@ -703,8 +703,8 @@ class _Follow:
         self._need(there[1:] == [b.id], "buffer {} is written, though buffers {} have its place", b.id, there)
         over = there[0]
         told = "buffer {} lies over buffer {}, but {!r} does not promise to read each cell before it writes that one"
-        is_able = len(step.outputs) == 1 and is_in_place(op.block) and not signature.reductions
-        self._need(is_able, told, b.id, over, op.name)
+        promised = [is_in_place(op.block, k) for k, number in enumerate(step.inputs) if number == over]
+        self._need(len(step.outputs) == 1 and all(promised) and not signature.reductions, told, b.id, over, op.name)
         self._need(over in step.inputs, "buffer {} lies over buffer {}, which the step does not read", b.id, over)
         told = "buffer {} lies over buffer {}, which input {} reads elsewhere than where the result is written"
         for k, number in enumerate(step.inputs):

@@ -313,7 +313,7 @@ class Deployment:
         """Check what `deploy` is given, before the session begins; find what stays."""
         prepared, graph = self._prepared, self.plan.graph
         self._stays = find_residents(prepared, carry)
-        self._prepared = prepared.laid_out(self._stays.buffers, self._stays.arenas_nbytes)
+        self._prepared = prepared.laid_out(self._stays.buffers, self._stays.arenas_nbytes, self._stays.apart)
         self.nbytes_placed = count_placed(prepared, self._stays.placing)
         self.peak_nbytes = self._stays.peak_nbytes
         self._check_caps(caps)
@@ -546,7 +546,9 @@ def deploy(
         As of `run`.
     carry : mapping of str to str, optional
         Outputs, by label, with the inputs whose place they take in the next run: new weights of a training step, a
-        cache of keys. Each output must lie where its input begins: plan with ``tie=carry``.
+        cache of keys. Each output must lie where its input begins: plan with ``tie=carry``. Where the plan has it
+        overwrite the input, as ``w - rate * slope`` may, nothing is copied; else it is, behind the run. After a run
+        that failed the inputs must be given again.
 
     Returns
     -------

@@ -86,6 +86,8 @@ class StepFacts(Struct, frozen=True):
         The buffers that give no bytes back, since others have their places, with these.
     lasting : frozenset of int
         Those that one copy from the host fills, all of them, and that nothing else is written to.
+    apart : frozenset of int
+        Those that stay, which have memory beside the arenas; what lies over one of them lies there, too.
     """
 
     buffers: Mapping[int, Buffer]
@@ -96,6 +98,11 @@ class StepFacts(Struct, frozen=True):
     outputs: tuple[Output, ...]
     overtaken: Mapping[int, int] = {}
     lasting: frozenset[int] = frozenset()
+    apart: frozenset[int] = frozenset()
+
+    def find_end(self, buffer: Buffer) -> int:
+        """How far a buffer reaches into the arena of its device."""
+        return 0 if buffer.within is not None or buffer.place in self.apart else buffer.offset + buffer.room
 
     def count_taken(self, step: Alloc | Free) -> int:
         """Bytes of the arena that a step takes for its buffer, or gives back."""

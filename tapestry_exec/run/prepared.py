@@ -52,8 +52,8 @@ class Findings(Struct, frozen=True):
     carried: Mapping[str, Array]
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
-    laid_out: dict[frozenset[Buffer], StepFacts] = field(default_factory=dict)
-    """With buffers in other places, by those that are."""
+    laid_out: dict[tuple[frozenset[Buffer], frozenset[int]], StepFacts] = field(default_factory=dict)
+    """With buffers in other places, by those that are, and by those that lie beside the arenas."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
     """They keep their arenas warm from run to run, and live as long as the plan."""
     cuts: dict[tuple[int, frozenset[str] | None], dict[int, Cut]] = field(default_factory=dict)
@@ -139,14 +139,16 @@ class PreparedPlan(Guarded):
         spilling = known[memory_nbytes]
         return self if spilling is None else PreparedPlan(spilling, self.backend)
 
-    def laid_out(self, buffers: Mapping[int, Buffer], arenas_nbytes: Sequence[int]) -> PreparedPlan:
-        """The same with buffers in other places."""
+    def laid_out(
+        self, buffers: Mapping[int, Buffer], arenas_nbytes: Sequence[int], apart: frozenset[int]
+    ) -> PreparedPlan:
+        """The same with buffers in other places, some of them beside the arenas."""
         made = PreparedPlan(self.plan, self.backend)
-        key = frozenset(buffers[n] for n, b in self.work.buffers.items() if buffers[n] is not b)
+        key = frozenset(buffers[n] for n, b in self.work.buffers.items() if buffers[n] is not b), apart
         work = self._found.laid_out.get(key)  # deployments of one plan have the same objects, by which caches know them
         if work is None:
             overtaken: FrozenDict[int, int] = FrozenDict(list_overtaken(self.plan.steps, buffers))
-            work = self._found.laid_out[key] = replace(self.work, buffers=buffers, overtaken=overtaken)
+            work = self._found.laid_out[key] = replace(self.work, buffers=buffers, overtaken=overtaken, apart=apart)
         put_fields(made, work=work, arenas_nbytes=tuple(arenas_nbytes))
         return made
 

@@ -12,7 +12,10 @@ from buffers that stay, such as a weight turned around for the operator that rea
 
 Arenas are laid out anew without what stays, which has memory of its own.
 
-An input that is carried stays as well; after a run it gets the cells of the output that takes its place.
+An input that is carried stays as well. Where the plan has the output that takes its place overwrite it, nothing is left
+to do behind a run; elsewhere it gets the output's cells then::
+
+    place of w      w ─── read ─── read ─── w - rate·slope: reads w, writes new w ───► w of the next run
 """
 
 from __future__ import annotations
@@ -60,9 +63,12 @@ class Residents(Struct, frozen=True):
     steps, programs
         What is left to do in every run, as of `PreparedPlan`.
     carrying : tuple of DeviceStep
-        Done behind the steps of every run: copies from outputs to the inputs whose place they take.
+        Done behind the steps of every run: copies from outputs to the inputs whose place they take, but for those that
+        overwrite them.
     buffers : mapping of int to Buffer
         All of the plan's, in arenas without those that stay.
+    apart : frozenset of int
+        Those that stay.
     arenas_nbytes, peak_nbytes : tuple of int
         By device: the arena without what stays, and at most held with it.
     nbytes_held : tuple of int
@@ -77,6 +83,7 @@ class Residents(Struct, frozen=True):
     programs: tuple[tuple[DeviceStep, ...], ...]
     carrying: tuple[DeviceStep, ...]
     buffers: Mapping[int, Buffer]
+    apart: frozenset[int]
     arenas_nbytes: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
     nbytes_held: tuple[int, ...]
@@ -139,11 +146,12 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
             once += [] if isinstance(at.step, Free) else [at]
         else:
             left.append(at)
-    size, apart = prepared.plan.mesh.size, {*stays, *carried}
+    size, apart = prepared.plan.mesh.size, frozenset({*stays, *carried})
+    replaced = _find_replaced(prepared, carry, carried)
     held = [0] * size
     for number in apart:
         held[prepared.work.buffers[number].device] += align(prepared.work.buffers[number].nbytes)
-    buffers, arenas = _lay_out(prepared, apart)
+    buffers, arenas = _lay_out(prepared, apart, replaced)
     ids = set(map(id, left))
     in_runs, outputs = [*left, *(at for each in given.values() for at in each)], prepared.plan.outputs
     return Residents(
@@ -151,8 +159,9 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
         {name: tuple(each) for name, each in given.items()},
         tuple(left),
         tuple(tuple(at for at in program if id(at) in ids) for program in prepared.programs),
-        tuple(_carry(prepared, carry, carried)),
+        tuple(_carry(prepared, carry, carried, replaced)),
         buffers,
+        apart,
         tuple(arenas),
         tuple(map(sum, zip(arenas, held, strict=True))),
         tuple(held),
@@ -160,12 +169,14 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
     )
 
 
-def _lay_out(prepared: PreparedPlan, apart: Collection[int]) -> tuple[Mapping[int, Buffer], list[int]]:
+def _lay_out(
+    prepared: PreparedPlan, apart: frozenset[int], replaced: frozenset[int]
+) -> tuple[Mapping[int, Buffer], list[int]]:
     """The buffers in arenas without some, and how far these reach: no further than before."""
-    buffers, size = _take_off(prepared, apart), prepared.plan.mesh.size
+    buffers, size = _take_off(prepared, apart - replaced), prepared.plan.mesh.size
     offsets, reach = dict[int, int](), [0] * size
     for b in buffers.values():
-        if b.id not in apart and b.within is None:
+        if b.place not in apart and b.within is None:
             reach[b.device] = max(reach[b.device], b.offset + b.room)
     if not apart:
         return buffers, reach
@@ -182,10 +193,35 @@ def _lay_out(prepared: PreparedPlan, apart: Collection[int]) -> tuple[Mapping[in
     return FrozenDict((number, move(buffers, b, offsets)) for number, b in buffers.items()), reach
 
 
-def _take_off(prepared: PreparedPlan, apart: Collection[int]) -> Mapping[int, Buffer]:
-    """The buffers where none lies over one that stays: behind a run that has the cells which it began with.
+def _find_replaced(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[int, str]) -> frozenset[int]:
+    """The buffers of carried inputs that the outputs which take their places overwrite, all cells of them.
 
-    So an output of one carried input may be copied to another one, and checkpoints have the values that a run had.
+    Of several results that have such a place one after the other the last one is such an output: so no copy behind the
+    run wants what was there before, and none goes there.
+    """
+    outputs = {out.name: out for out in prepared.plan.outputs}
+    successors = {name: outputs[label] for label, name in carry.items()}
+    last, wanted = dict[int, int](), dict[int, list[Region]]()
+    for at in prepared.steps:
+        if isinstance(at.step, Alloc) and (over := prepared.work.buffers[at.step.buffer].over) in carried:
+            assert over is not None, "it is one of them"
+            last[over] = at.step.buffer
+        elif isinstance(at.step, Copy) and at.step.dst in carried:
+            wanted.setdefault(at.step.dst, []).extend(at.step.regions)
+    found = set[int]()
+    for number, latest in last.items():
+        output = successors[carried[number]]
+        mine = [region for block, region in (*output.blocks, *output.replicas) if block == latest]
+        left = DisjointRegions(output.shape, wanted[number])
+        if (left - DisjointRegions(output.shape, mine)).is_empty:
+            found.add(number)
+    return frozenset(found)
+
+
+def _take_off(prepared: PreparedPlan, apart: Collection[int]) -> Mapping[int, Buffer]:
+    """The buffers where none lies over one of some that stay: behind a run these have the cells that it began with.
+
+    So an output of one carried input may be copied to another one.
     """
     buffers, first = dict(prepared.work.buffers), dict[int, int]()
     for at in prepared.steps:
@@ -236,8 +272,10 @@ def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
         raise ValueError(f"carry: several outputs take the place of input {quote(twice[0])}; give one")
 
 
-def _carry(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[int, str]) -> list[DeviceStep]:
-    """The copies from where outputs lie to the buffers of the inputs whose place they take."""
+def _carry(
+    prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[int, str], replaced: Collection[int]
+) -> list[DeviceStep]:
+    """The copies from where outputs lie to the buffers of the inputs whose place they take, if they do not yet."""
     outputs = {out.name: out for out in prepared.plan.outputs}
     spilled = {at.step.buffer for at in prepared.steps if isinstance(at.step, Spill)}
     found = []
@@ -249,6 +287,8 @@ def _carry(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[in
                 f"carry: input {quote(name)} or output {quote(label)} is spilled; give the plan more memory"
             )
         for number in numbers:
+            if number in replaced:
+                continue
             target = prepared.work.buffers[number]
             wanted = [
                 region

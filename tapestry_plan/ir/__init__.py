@@ -20,6 +20,8 @@ from tapestry_plan.ir.blocks import (
     InPlaceBlock,
     ListedBlock,
     Shard,
+    UpdateBlock,
+    begin_as,
     is_in_place,
     list_calls,
     once_for_shard,

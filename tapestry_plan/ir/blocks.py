@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial, wraps
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir.signature import Shape, Signature
@@ -143,19 +144,56 @@ class CellBlock(Struct, frozen=True):
     in_place : bool
         Whether the output may lie where an operand of its shape and dtype size does: each cell is read there before it
         is written, and not afterwards.
+    begins_as : int, optional
+        The only operand that it may lie at: its cells are those of the output until others are written (`begin_as`).
     """
 
     write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
     in_place: bool = False
+    begins_as: int | None = None
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.write(xp, outputs, inputs, shard.attrs)
 
 
+class UpdateBlock(Struct, frozen=True):
+    """A block that begins with the cells of an operand, and then writes others into some of them.
+
+    So nothing is copied where the output lies where that operand does, as in a cache that stays from run to run.
+
+    Parameters
+    ----------
+    write : callable
+        ``(xp, inputs, outputs, shard)``; the output has the operand's cells, which are not read from there.
+    begins_as : int
+        The operand, of the output's shape and dtype.
+    """
+
+    write: Block
+    begins_as: int = 0
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        begin_as(xp, outputs[0], inputs[self.begins_as])
+        self.write(xp, inputs, outputs, shard)
+
+
+def begin_as(xp: Any, out: Any, x: Any) -> None:
+    """Give an output the cells of an operand that broadcasts to it; nothing where it lies where the operand does."""
+    if (out.shape, out.strides, _find_address(out)) != (x.shape, x.strides, _find_address(x)):
+        xp.copyto(out, x)
+
+
+def _find_address(array: Any) -> int:
+    """Where an array of NumPy or of a GPU's library begins."""
+    place = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    return int(place)
+
+
 class InPlaceBlock(Struct, frozen=True):
-    """A block that runs another one, and keeps the promise of `CellBlock.in_place` as that does."""
+    """A block that runs another one, and keeps its promises of where the output may lie (see `is_in_place`)."""
 
     run: Block
+    promised: Block
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.run(xp, inputs, outputs, shard)
@@ -170,6 +208,22 @@ def list_calls(block: Block, xp: Any, inputs: Sequence[Any], outputs: Sequence[A
     return (partial(block, xp, inputs, outputs, shard),)
 
 
-def is_in_place(block: Block) -> bool:
-    """Whether a block promises that its output may lie where it reads (see `CellBlock.in_place`)."""
-    return isinstance(block, InPlaceBlock) or (isinstance(block, CellBlock) and block.in_place)
+def is_in_place(block: Block, operand: int) -> bool:
+    """Whether a block promises that its output may lie where it reads an operand (see `CellBlock`, `UpdateBlock`).
+
+    Examples
+    --------
+    >>> from tapestry_plan import ops
+    >>> from tapestry_plan.ir import BUILTIN_OPS
+    >>> {name: [is_in_place(BUILTIN_OPS[name].block, k) for k in range(3)] for name in ("add", "where", "scatter_nd")}
+    {'add': [True, True, True], 'where': [False, False, True], 'scatter_nd': [True, False, False]}
+    """
+    match block:
+        case InPlaceBlock():
+            return is_in_place(block.promised, operand)
+        case CellBlock():
+            return block.in_place or block.begins_as == operand
+        case UpdateBlock():
+            return block.begins_as == operand
+        case _:
+            return False

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import SHORT_DTYPES, Attrs, Axis, Graph, Scatter, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import SHORT_DTYPES, Attrs, Axis, Graph, Scatter, Shape, Shard, Signature, Tensor, UpdateBlock
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
@@ -146,7 +146,6 @@ def _put_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
 
 def _put_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     form = _elements(shard)
-    outputs[0][...] = inputs[0]
     (named,), updates = form.prepare(xp, inputs)
     rank = updates.ndim
     cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(updates.shape)]
@@ -202,7 +201,6 @@ def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 
 def _scatter_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    outputs[0][...] = inputs[0]
     cells, given = _rows(shard).prepare(xp, inputs)
     rows = tuple(cell.reshape(-1) for cell in cells)
     _put(xp, outputs[0], rows, given, shard.attrs["reduction"], 0)
@@ -472,7 +470,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(
-    block=_put_along_axis_block,
+    block=UpdateBlock(_put_along_axis_block),
     signature=_put_along_axis_signature,
     flop=lambda signature, attrs: float(math.prod(signature.inputs[1].projection.shape)),
     dtype=_updated,
@@ -522,7 +520,7 @@ def put_along_axis(
 
 
 @operator(
-    block=_scatter_nd_block,
+    block=UpdateBlock(_scatter_nd_block),
     signature=_scatter_nd_signature,
     flop=lambda signature, attrs: float(math.prod(signature.inputs[2].projection.shape)),
     dtype=_updated,

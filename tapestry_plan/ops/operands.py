@@ -217,16 +217,17 @@ def ufunc(name: str) -> Block:
     return CellBlock(write, in_place=True)
 
 
-def writes(formula: Callable[..., None], in_place: bool = False) -> Block:
+def writes(formula: Callable[..., None], in_place: bool = False, begins_as: int | None = None) -> Block:
     """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output.
 
-    It may say that it writes no cell of `out` before it has read the operands' there, and reads none afterwards.
+    It may say that it writes no cell of `out` before it has read the operands' there, and reads none afterwards; or
+    with which operand's cells it begins, by `begin_as`.
     """
 
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         formula(xp, outputs[0], *inputs, **attrs)
 
-    return CellBlock(write, in_place=in_place)
+    return CellBlock(write, in_place=in_place, begins_as=begins_as)
 
 
 def spatial_of(shard: Shard) -> tuple[str, ...]:

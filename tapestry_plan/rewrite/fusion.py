@@ -328,7 +328,7 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
         """Whether the second operator, a part of it, may write where it reads the block of the result between."""
         signature = self.second_signature
         return (
-            is_in_place(self.second.block)
+            all(is_in_place(self.second.block, k) for k in self.at)
             and itemsize == self.itemsize
             and not signature.reductions
             and len(signature.outputs) == 1

@@ -222,6 +222,8 @@ class Stopover:
         self.buffers = {n: one for n, one in mine.work.buffers.items() if one.device == mine.device}
         self.passed = {at.number for at in given}
         first = start.resumed.manifest.cut if start.resumed is not None else 0
+        self.aside: dict[int, Array] = {}
+        """Of carried inputs that are overwritten by now, and saved later, the cells that the run began with."""
         self.left = [stop for stop in start.stops if stop.cut > first]
         self.saved_at = monotonic() - start.since
         if self.left:
@@ -237,12 +239,16 @@ class Stopover:
 
     def look(self, at: DeviceStep) -> None:
         """Save, where a step is the first one behind a cut."""
-        if at.number < self.left[0].cut or isinstance(at.step, Send) or at.number in self.passed:
+        if isinstance(at.step, Send) or at.number in self.passed:
             return
         while self.left and self.left[0].cut <= at.number:
             self._come_to(self.left.pop(0))
         if not self.left:
             self.mine.watch = None
+        elif isinstance(at.step, Alloc) and (over := self.buffers[at.step.buffer].over) in self.carried:
+            assert over is not None, "it is one of them"
+            if over not in self.aside:  # else one that overwrote it is overwritten
+                self.aside[over] = np.array(self._show_there(over))
 
     def finish(self) -> None:
         """Save at cuts behind the device's last step."""
@@ -297,8 +303,12 @@ class Stopover:
         """The cells of a buffer, which are written before they change."""
         if record.is_kept:
             return self.mine.kept[record.buffer]
+        aside = self.aside.get(record.buffer)
+        return self._show_there(record.buffer) if aside is None else aside
+
+    def _show_there(self, number: int) -> Array:
         show: Callable[[Buffer], Array] | None = getattr(self.mine.memory, "show", None)
-        buffer = self.buffers[record.buffer]
+        buffer = self.buffers[number]
         return show(buffer) if show else self.mine.backend.fetch(self.mine.memory.spill(buffer))
 
     def _record(self, number: int, is_kept: bool, is_full: bool) -> SavedBuffer:
@@ -334,8 +344,13 @@ class Stopover:
                 buffer = self.buffers[n]
                 mine.memory.alloc(buffer, mine.work.shapes.get(buffer.tensor, buffer.shape))
         records = {(one.buffer, one.is_kept): one for one in resumed.manifest.buffers if one.device == mine.device}
+        overtaken = {self.buffers[n].over for n in cut.alive}
         for n in (*cut.saved, *self.carried):
             buffer, cells = self.buffers[n], map_cells(path, records[n, False])
+            if n in overtaken and n in self.carried:
+                if self.left:  # the next checkpoint has it, too; that one may be gone by then
+                    self.aside[n] = np.array(cells).reshape(buffer.shape)
+                continue
             payload = mine.backend.place(cells, (Region.full(buffer.shape),), buffer.tensor)
             mine.memory.unpack(payload, buffer, (Region.full(buffer.shape, buffer.start),))
         for n in cut.kept:
@@ -623,8 +638,7 @@ class Savings:
             received[target] += nbytes
         taken = [at.step.buffer for at in steps if isinstance(at.step, Alloc)] + [n for cut in cuts for n in cut.alive]
         for one in (buffers[n] for n in taken):
-            if one.within is None:
-                peaks[one.device] = max(peaks[one.device], one.offset + one.room)
+            peaks[one.device] = max(peaks[one.device], prepared.work.find_end(one))
         held = (0,) * size if self.stays is None else self.stays.nbytes_held
         behind = () if self.stays is None else self.stays.carrying
         copied = count_local(prepared.plan.graph, buffers.values(), (at.step for at in (*steps, *behind)), size)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import SHORT_DTYPES, Attrs, Tensor
+from tapestry_plan.ir import SHORT_DTYPES, Attrs, Tensor, begin_as
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import named_dtype, of_kinds, to_truth, ufunc, writes
 
@@ -50,7 +50,7 @@ def _bitcast_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 
 def _where(xp: Any, out: Any, condition: Any, a: Any, b: Any) -> None:
-    xp.copyto(out, b)
+    begin_as(xp, out, b)
     xp.copyto(out, a, where=condition)
 
 
@@ -324,7 +324,7 @@ def isinf(x: Tensor, *, name: str | None = None) -> Tensor:
     """
 
 
-@operator(block=writes(_where), dtype=_chosen, adjoint=adjoints.where)
+@operator(block=writes(_where, begins_as=2), dtype=_chosen, adjoint=adjoints.where)
 def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The cell of a where the condition is true, that of b elsewhere; all three broadcast against each other.
 

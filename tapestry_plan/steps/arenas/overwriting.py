@@ -1,7 +1,8 @@
 """Results that overwrite what they are computed from: the block of an operand whose last reader writes them.
 
 An operator that reads each cell of an operand before it writes the same cell of its result, and none afterwards, needs
-no second place for that (`CellBlock.in_place`)::
+no second place for that (`CellBlock.in_place`); nor does one whose result is an operand with few other cells, such as a
+scatter into a cache, which then writes these alone (`UpdateBlock`)::
 
     x ████████      tanh ►  y ████████          x, then y: two blocks at once
 
@@ -64,7 +65,8 @@ def list_overwritten(
 def list_able(graph: Graph, buffers: Mapping[int, Buffer] | Sequence[Buffer], step: Compute) -> list[int]:
     """The buffers that a step may overwrite if nobody reads them any more: one block each, the same as its result."""
     node = graph.nodes[step.node]
-    if len(node.outputs) != 1 or not is_in_place(graph.ops[node.op].block):
+    block = graph.ops[node.op].block
+    if len(node.outputs) != 1 or not any(is_in_place(block, k) for k in range(len(step.inputs))):
         return []
     signature, made = graph.signature(step.node), buffers[step.outputs[0]]
     #  NumPy's product of complex numbers has other last bits where it overwrites one of them.
@@ -84,7 +86,7 @@ def list_able(graph: Graph, buffers: Mapping[int, Buffer] | Sequence[Buffer], st
             None,
             None,
         )
-        is_read_so = same and signature.reads_where_it_writes(k)
+        is_read_so = same and is_in_place(block, k) and signature.reads_where_it_writes(k)
         able[number] = able.get(number, True) and is_read_so and not _is_constant(graph, read)
     return [number for number, is_able in able.items() if is_able]
 

@@ -285,6 +285,28 @@ def test_a_graph_that_cannot_be_launched_is_recorded_anew(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(found[-1].outputs["y"], wanted.outputs["y"])
 
 
+def test_a_graph_that_fails_as_it_is_recorded_loses_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have changed the state before: no plain run goes on from there."""
+    p, launch = stepping(), Recording.launch
+
+    def failing(self: Recording, host: Any = None) -> Any:
+        launch(self, host)
+        raise RuntimeError("the driver says no")
+
+    feeds = {"x": np.ones((4, 4), np.float32), "state": np.zeros((4, 4), np.float32)}
+    with deploy(p, backend=make_simulated(capture=True), carry={"next": "state"}) as placed:
+        for _ in range(2):
+            placed.run(feeds)
+        placed.run({"x": feeds["x"]})
+        monkeypatch.setattr(Recording, "launch", failing)
+        with pytest.raises(StepFailed, match="the driver says no"):
+            placed.run({"x": feeds["x"]})
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match="inputs: 'state' is missing"):
+            placed.run({"x": feeds["x"]})
+        np.testing.assert_array_equal(placed.run(feeds).outputs["next"], np.full((4, 4), 2))
+
+
 def test_a_backend_made_of_this_one_is_its_own_in_deployments() -> None:
     placed: list[str] = []
 
