@@ -36,6 +36,7 @@ WORKERS = {
     "tapestry_exec.run.interpreter.Interpreter": "as above",
     "tapestry_exec.run.parts.Member": "as above",
     "tapestry_exec.run.rehearsed.Rehearsal": "a device notes there what it does",
+    "tapestry_exec.run.together.Ensemble": "it goes from step to step",
     "tapestry_exec.numpy.backend.NumpyDevice": "the memory of a device, which backends make for themselves",
     "tapestry_plan.onnx.nodes.Importing": "what is imported so far, which importers fill",
     "tapestry_plan.steps.layouts.cells.Facts": "answers are kept as they are found",

@@ -20,7 +20,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
-from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups, share_out
+from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups
 from tapestry_exec.processes.tuning import AT_ONCE_NBYTES, END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tapestry_exec.processes.worker import view_slot
 from tapestry_exec.run import (
@@ -40,6 +40,7 @@ from tapestry_exec.run import (
     free_nbytes_of_each,
     make_result,
     name_place,
+    share_out,
     take_whole,
     tuning,
 )

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_exec.processes.segments import lay_out
-from tapestry_exec.processes.tuning import HEAD_NBYTES, UNEVEN
-from tapestry_exec.run import Deployed, DevicePart, Source, count_cores, list_parts, list_placed
+from tapestry_exec.processes.tuning import HEAD_NBYTES
+from tapestry_exec.run import Deployed, DevicePart, Source, list_parts, list_placed
 from tapestry_plan.steps import Recv
 
 
@@ -120,45 +120,6 @@ def lay_out_constants(what: Deployed) -> tuple[dict[str, SharedCells], int]:
     return {
         name: SharedCells(at, stored[name].shape, stored[name].dtype) for name, at in zip(names, places, strict=True)
     }, end
-
-
-def share_out(
-    seconds: Sequence[float], processes: int | None, nbytes: Sequence[int] = (), free: int | None = None
-) -> list[tuple[int, ...]]:
-    """The devices of each process: neighbors, which send each other most, with about equal work.
-
-    Parameters
-    ----------
-    seconds : sequence of float
-        By device: what it has to do.
-    processes : int, optional
-        How many there are at most. By default one for each core, where all then have about as much to do, and room for
-        it; else one for each device, which the system lets share the cores.
-    nbytes : sequence of int, optional
-        Of the arenas of each device.
-    free : int, optional
-        Bytes that each process may take.
-
-    Examples
-    --------
-    >>> share_out([1.0, 1.0, 1.0, 1.0], 2), share_out([1.0, 1.0, 1.0], 3)
-    ([(0, 1), (2, 3)], [(0,), (1,), (2,)])
-    """
-    size = len(seconds)
-    many = min(size, count_cores() if processes is None else processes)
-    if not sum(seconds):
-        seconds = [1.0] * size
-    every, done, groups = sum(seconds), 0.0, list[list[int]]([] for _ in range(many))
-    for device, its in enumerate(seconds):
-        at = min(int((done + its / 2) / every * many), many - 1)
-        groups[at].append(device)
-        done += its
-    groups = [group for group in groups if group]
-    most = max(sum(seconds[device] for device in group) for group in groups)
-    full = free is not None and nbytes and max(sum(nbytes[device] for device in group) for group in groups) > free
-    if processes is None and (full or most > UNEVEN * every / many):
-        return [(device,) for device in range(size)]
-    return [tuple(group) for group in groups]
 
 
 def list_setups(

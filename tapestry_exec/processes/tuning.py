@@ -4,8 +4,6 @@ HEAD_NBYTES = 16
 """In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
 SPIN_SECONDS = 0.0005
 """How long a process with a core of its own looks for parcels before it sleeps: to be woken takes a tenth of that."""
-UNEVEN = 1.1
-"""How much more than the mean a process of several devices may have to do."""
 END_SECONDS = 5.0
 """How long processes may take to end by themselves, before they are killed."""
 PATIENCE_SECONDS = 30.0

@@ -28,15 +28,16 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
-from tapestry_exec.processes.together import CueKind, Together, bring_together
 from tapestry_exec.processes.tuning import HEAD_NBYTES, SPIN_SECONDS
 from tapestry_exec.run import (
     MAX_WAIT_SECONDS,
     Counts,
+    Ensemble,
     Member,
     Parcel,
     Source,
     Start,
+    find_together,
     load_backend,
     make_portable,
     one_blas_thread,
@@ -235,8 +236,6 @@ class DeviceProcess:
         self.slots: dict[int, Slots] = {}
         self.at = -1
         """The device whose turn it is."""
-        self.together: Together | None = None
-        """The steps of all devices, when they know them by heart."""
 
     def serve(self) -> None:
         """Answer messages until there are no more."""
@@ -296,14 +295,28 @@ class DeviceProcess:
 
     def _do_steps(self, tell: Callable[[int, str], None] | None) -> None:
         """Do the steps of the run that has begun: in one loop, where all know them by heart."""
-        members = self.members
-        if any(one.interpreter.by_heart for one in members.values()):
-            if self.together is None or not self.together.is_of(members):
-                self.together = bring_together(members)
-            if self.together is not None:
-                self._play(self.together)
-                return
-        self._take_turns({device: one.take_turns(tell, self.slots[device].is_there) for device, one in members.items()})
+        programs = {device: (one.interpreter, one.steps) for device, one in self.members.items()}
+        together = find_together(programs)
+        if together is None:
+            slots = self.slots
+            self._take_turns({k: one.take_turns(tell, slots[k].is_there) for k, one in self.members.items()})
+            return
+        group = Ensemble(together, programs, {device: memoryview(self.boards[device]) for device in programs})
+        try:
+            group.play(self._wait_for)
+        finally:
+            self.at = -1 if group.at is None else group.at.device
+
+    def _wait_for(self, at: DeviceStep) -> bool:
+        """Wait for a parcel of another process."""
+        slots, ready = self.slots[at.device], self.arrivals.ready
+        if isinstance(at.step, Recv) and not slots.is_there(at.step):
+            self.members[at.device].interpreter.stood_since = perf_counter()
+            slots.wait(at)
+            while not ready:
+                self._wait()
+            ready.clear()
+        return True
 
     def _take_turns(self, turns: Mapping[int, Iterator[DeviceStep]]) -> None:
         """Go on with the devices that can, first with the one that is furthest behind, until all have ended."""
@@ -320,48 +333,6 @@ class DeviceProcess:
                 ended += 1
             else:
                 self.slots[self.at].wait(at)
-
-    def _play(self, together: Together) -> None:
-        """Do all steps in one loop."""
-        each = {device: member.interpreter for device, member in self.members.items()}
-        boards = {device: memoryview(self.boards[device]) for device in each}
-        timelines = {device: one.timeline for device, one in each.items()}
-        begin, here, turn = next(iter(each.values())).begin, -1, 0
-        by_calls, by_post, asks = CueKind.CALL, CueKind.POST, CueKind.ASK
-        now = perf_counter()
-        for device, at, kind, part, sent in together.cues:
-            if device != here:
-                self.at = here = device
-                board, timeline, turn = boards[device], timelines[device], turn + 1
-                board[2] = turn
-            board[0] = at.number
-            if part is not None and kind is not asks:
-                for call in part.calls:
-                    call()
-                start, now = now, perf_counter()
-                if kind is by_calls:
-                    if part.event is not None:
-                        timeline.append((part.event, start - begin, now - start))
-                elif kind is by_post:
-                    assert part.post is not None, "it goes to another process"
-                    part.post(start)
-                    now = perf_counter()
-                elif part.event is not None:
-                    timeline.append((part.event, start - begin, now - start, 0.0, start - begin, 0.0))
-            else:
-                if kind is asks and isinstance(at.step, Recv) and not self.slots[device].is_there(at.step):
-                    each[device].stood_since = perf_counter()
-                    self.slots[device].wait(at)
-                    while not self.arrivals.ready:
-                        self._wait()
-                    self.arrivals.ready.clear()
-                each[device].do(at)
-                now = perf_counter()
-            if sent >= 0:
-                board[1] = sent
-        for device, bytes_by_peer in together.near.items():
-            for peer, nbytes in bytes_by_peer.items():
-                each[device].links[device, peer] += nbytes
 
     def _wait(self) -> None:
         """Wait for a parcel of another process, at most `MAX_WAIT_SECONDS`."""

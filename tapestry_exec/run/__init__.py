@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it:
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
+    together                        the same of several devices in one loop, when they know them by heart
     checkpoints/cuts  checkpoints/finished    what a device holds between two steps; what was saved, read by region
     prepared                        what is done once for a plan and a backend
     residents                       what stays on devices from run to run
@@ -60,7 +61,7 @@ from tapestry_exec.run.parts import (
     make_portable,
 )
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.rehearsed import Rehearsal, Rehearsed, are_same_ops
+from tapestry_exec.run.rehearsed import Rehearsal, are_same_ops
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, count_cores, free_nbytes, free_nbytes_of_each
@@ -68,6 +69,7 @@ from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_
 from tapestry_exec.run.settled import Timed
 from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.stores import DaskSource, Source, Target, Written, take_whole
+from tapestry_exec.run.together import Ensemble, find_together, share_out
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import list_grouped, name_place, name_step, one_blas_thread

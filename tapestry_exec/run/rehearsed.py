@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import Alloc, DeviceStep, Free
+
+if TYPE_CHECKING:
+    from tapestry_exec.run.together import Together
 
 
 class Rehearsed(NamedTuple):
@@ -99,10 +102,12 @@ class Rehearsal:
         self.totals: Totals | None = None
         self.score: Score | None = None
         """Of all devices, where these are in one loop."""
+        self.together: Together | None = None
+        """Of those of its process or thread, where it is the first of these."""
 
     def keep(self, parts: dict[int, Rehearsed], constants: Mapping[str, Any]) -> None:
         """Know what was noted in a run."""
-        self.parts, self.constants, self.totals, self.score = parts, constants, None, None
+        self.parts, self.constants, self.totals, self.score, self.together = parts, constants, None, None, None
 
     def reads_same(self, host: Mapping[str, Any]) -> bool:
         """Whether the constants that were read lie where they lay."""

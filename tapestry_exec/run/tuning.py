@@ -32,6 +32,8 @@ ROUNDINGS = 16
 
 MAX_WAIT_SECONDS = 600.0
 """How long a device waits for cells of another one, before it says so: longer than any block takes."""
+UNEVEN = 1.1
+"""How much more than the mean a process or thread of several devices may have to do."""
 ROUGH_FLOP_PER_SECOND = 2e10
 """The rate of arithmetic of one core, roughly."""
 ROUGH_NBYTES_PER_SECOND = 5e9

@@ -8,6 +8,8 @@ device can go on, and no thread waits for a core that another one has::
                                           │
     thread 1   device 1: compute c ─► … recv 7 is there ─► compute d ─► send 9 to 0 ─► …
     caller     counts the steps that are done, tells of them, and ends all threads when one fails or Ctrl-C comes
+
+Once all steps are known by heart, each thread has the same devices in every run, if these have about as much to do.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
 from threading import Condition, Thread
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tapestry_exec.run import tuning
 from tapestry_exec.run.interpreter import Interpreter, Parcel
 from tapestry_exec.run.room import count_cores
 from tapestry_exec.run.settled import Record
+from tapestry_exec.run.together import Ensemble, find_together, share_out
 from tapestry_exec.run.ways.job import Job, name_step
 from tapestry_plan.steps import Compute, DeviceStep, Recv, Send
 
@@ -83,6 +86,36 @@ class Inboxes:
                 self.changed.notify_all()  # who waits for a device that can go on may wait in vain
             return True
 
+    def wait(self, at: DeviceStep) -> bool:
+        """Wait until the cells of a receipt are there; whether the run goes on. Nobody else goes on with the device.
+
+        Raises
+        ------
+        Stuck
+            As of `take`.
+        """
+        assert isinstance(at.step, Recv), "devices wait for cells alone"
+        key, parcels = (at.step.peer, at.step.tag), self.parcels[at.device]
+        if key in parcels:
+            return True
+        with self.changed:
+            self.awaited[at.device] = (*key, at.number)
+            if key in parcels:  # asked behind that, as in `leave`
+                del self.awaited[at.device]
+                return True
+            self.busy -= 1
+            while not self.is_over and key not in parcels:
+                if not self.busy and not self.ready:
+                    raise self._tell_stuck("and no device can go on")
+                if not self.changed.wait(tuning.MAX_WAIT_SECONDS) and key not in parcels:
+                    raise self._tell_stuck(f"since {tuning.MAX_WAIT_SECONDS:g} s or longer")
+            if self.is_over:
+                return False
+            if self.awaited.pop(at.device, None) is None:  # else who sent it has not come to that yet
+                self.ready.remove((at.number, at.device))
+            self.busy += 1
+            return True
+
     def stop(self) -> None:
         """End all waits."""
         with self.changed:
@@ -113,7 +146,7 @@ class Inbox:
                 awaited = every.awaited.get(peer)
                 if awaited is not None and awaited[:2] == (self.device, tag):
                     heappush(every.ready, (every.awaited.pop(peer)[2], peer))
-                    every.changed.notify()
+                    every.changed.notify_all()  # who waits for the cells of one device alone may be among several
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Take a parcel away, which is there: before that the device does not go on."""
@@ -136,10 +169,13 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
     """
     told: SimpleQueue[_Told] = SimpleQueue()
     work = _work, job, interpreters, [0] * len(interpreters), inboxes, told
-    threads = [
-        Thread(target=contextvars.copy_context().run, args=work, daemon=True)
-        for _ in range(min(len(interpreters), count_cores()))
-    ]
+    every: list[tuple[Any, ...]] = [work] * min(len(interpreters), count_cores())
+    groups = _find_groups(job, interpreters)
+    if groups:
+        inboxes.busy = len(groups)
+        inboxes.ready.clear()  # threads have them all
+        every = [(_work_together, group, inboxes, told) for group in groups]
+    threads = [Thread(target=contextvars.copy_context().run, args=one, daemon=True) for one in every]
     total, done, last = sum(not isinstance(at.step, Send) for at in job.every.steps), 0, ""
     failed: _Told | None = None
     try:
@@ -207,3 +243,36 @@ def _work(
         told.put(_Told(error=error, number=error.number, is_last=True))
     except BaseException as error:
         told.put(_Told(error=error, number=at.number if at else 0, is_last=True))
+
+
+def _find_groups(job: Job, interpreters: Sequence[Interpreter]) -> list[Ensemble]:
+    """The devices of each thread, where all know their steps by heart and threads have about as much to do; or none."""
+    found = []
+    if job.progress is None and any(one.by_heart for one in interpreters):
+        for devices in share_out(job.prepared.seconds, None):
+            group = {device: (interpreters[device], job.programs[device].steps) for device in devices}
+            together = find_together(group)
+            if together is None:
+                return []
+            found.append(Ensemble(together, group))
+    return found if len(found) <= count_cores() else []
+
+
+def _work_together(group: Ensemble, inboxes: Inboxes, told: SimpleQueue[_Told]) -> None:
+    """Do all steps of a group."""
+
+    def wait(at: DeviceStep) -> bool:
+        mine = group.each[at.device]
+        mine.stood_since = perf_counter()
+        return inboxes.wait(at)
+
+    try:
+        group.play(wait)
+        with inboxes.changed:
+            inboxes.busy -= 1
+            inboxes.changed.notify_all()  # who waits for what no other one will send waits in vain
+        told.put(_Told(is_last=True))
+    except Stuck as error:
+        told.put(_Told(error=error, number=error.number, is_last=True))
+    except BaseException as error:
+        told.put(_Told(error=error, number=group.at.number if group.at else 0, is_last=True))

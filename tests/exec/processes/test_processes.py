@@ -21,9 +21,9 @@ import pytest
 from tapestry_exec import BackendUnavailable, NumpyBackend, ProcessBackend, StepFailed, deploy, run
 from tapestry_exec.processes import backend
 from tapestry_exec.processes.segments import Segment
-from tapestry_exec.processes.setup import SharedCells, share_out
+from tapestry_exec.processes.setup import SharedCells
 from tapestry_exec.processes.worker import Arrivals, Slots
-from tapestry_exec.run import Parcel, count_cores
+from tapestry_exec.run import Parcel, count_cores, share_out
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.steps import Buffer, Recv, spill
@@ -257,12 +257,12 @@ def test_devices_share_processes_where_that_is_even() -> None:
     assert share_out([1.0] * 5, 2) == [(0, 1), (2, 3, 4)], "who asks for two has two"
     for cores in (1, 2, 3, 4, 7):
         for size in (1, 2, 3, 4, 6, 8, 64):
-            with mock.patch("tapestry_exec.processes.setup.count_cores", lambda cores=cores: cores):
+            with mock.patch("tapestry_exec.run.together.count_cores", lambda cores=cores: cores):
                 groups = share_out([1.0] * size, None)
             assert [device for group in groups for device in group] == list(range(size))
             most, even = max(map(len, groups)), size / min(size, cores)
             assert len(groups) == size or (len(groups) == cores and most <= 1.1 * even)
-    with mock.patch("tapestry_exec.processes.setup.count_cores", lambda: 2):
+    with mock.patch("tapestry_exec.run.together.count_cores", lambda: 2):
         assert share_out([3.0, 1.0, 1.0, 1.0], None) == [(0,), (1, 2, 3)]
         assert share_out([5.0, 1.0, 1.0, 1.0], None) == [(0,), (1,), (2,), (3,)], "half would wait for the other half"
         assert share_out([1.0] * 4, None, [6, 4, 3, 3], 10) == [(0, 1), (2, 3)], "each process has room for two"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from threadpoolctl import threadpool_info
 
-from tapestry_exec import NumpyBackend, StepFailed, run
-from tapestry_exec.run import tuning
+from tapestry_exec import NumpyBackend, StepFailed, deploy, run
+from tapestry_exec.run import Ensemble, together, tuning
 from tapestry_exec.run.ways import one_blas_thread, threads
 from tapestry_exec.run.ways.threads import Inbox
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
@@ -145,6 +145,32 @@ def test_a_device_that_waits_in_vain_says_for_what(monkeypatch: pytest.MonkeyPat
     slow = {"relu": replace(BUILTIN_OPS["relu"], block=sleep_on_first)}
     with pytest.raises(StepFailed, match=rf"{why}, since 0\.05 s or longer"):
         run(p, inputs, backend=Threads(), ops=slow)
+
+
+def test_devices_that_know_their_steps_by_heart_say_what_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, inputs = made()
+    monkeypatch.setattr(together, "count_cores", lambda: 2)
+    monkeypatch.setattr(threads, "count_cores", lambda: 2)
+    seen = list[int]()
+    play, send = Ensemble.play, Inbox.send
+    monkeypatch.setattr(Ensemble, "play", lambda *args: (seen.append(threading.get_ident()), play(*args))[1])
+    with deploy(p, backend=Threads()) as placed:
+        wanted = [placed.run(inputs) for _ in range(4)][-1]
+        assert len(seen) == 2, "the third run notes what steps call"
+        assert_same(placed.run(inputs), wanted)
+        assert len(seen) == 4 and len({*seen}) >= 2
+        monkeypatch.setattr(Inbox, "send", lambda *_: None)
+        with pytest.raises(StepFailed, match=r"Stuck: device \d waits for what device \d sends under tag \d+, and no "):
+            placed.run(inputs)
+        monkeypatch.setattr(Inbox, "send", send)
+        for _ in range(4):  # they learn them again
+            assert_same(placed.run(inputs), wanted)
+        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(Inbox, "send", lambda box, *args: (time.sleep(0.3 * (box.device < 2)), send(box, *args))[1])
+        with pytest.raises(StepFailed, match=r"sends under tag \d+, since 0\.05 s or longer"):
+            placed.run(inputs)
+        monkeypatch.undo()
+        assert_same(placed.run(inputs), wanted)
 
 
 def sleep_on_first(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
