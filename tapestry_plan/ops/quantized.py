@@ -59,7 +59,8 @@ def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes i0, i1, … of the common shape; each point reads a cell of each operand, and writes one."""
     first, *others = shapes
     axis, rank = attrs.get("axis", -1), len(first)
-    axis_of(axis, max(1, rank))
+    if any(len(shape) == 1 for shape in others):  # else it says nothing
+        axis_of(axis, max(1, rank))
     wide = [first, *(along(shape, axis, rank) for shape in others)]
     axes = number_axes(common_shape(wide))
     reads = [align_axes(one, axes)[: len(shape)] for one, shape in zip(wide, shapes, strict=True)]
@@ -99,8 +100,11 @@ def _need_numbers(dtype: str, k: int, what: str) -> None:
 def _integral_dtype(attrs: Attrs, zeros: Sequence[str]) -> str:
     """The dtype of what is quantized, whose zero point has it too."""
     made = named_dtype(attrs["dtype"])
-    if not _is_integer(made) and (made not in SHORT_FLOATS or made == "bfloat16"):
-        raise ValueError(f"dtype is {made}; numbers are quantized to integers, or to floats of 8 bits or fewer")
+    is_few = _is_integer(made) and (made in SHORT_DTYPES or np.dtype(made).itemsize <= 2)  # float32 has them all
+    if not is_few and (made not in SHORT_FLOATS or made == "bfloat16"):
+        raise ValueError(
+            f"dtype is {made}; numbers are quantized to integers of 16 bits or fewer, or to floats of 8 bits or fewer"
+        )
     _need_integers(made, zeros, "numbers")
     return made
 
@@ -123,8 +127,11 @@ def _requantize_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 
 def _dequantize_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    if not _is_integer(dtypes[0]) and dtypes[0] not in SHORT_FLOATS:
-        raise ValueError(f"operand 0 is {dtypes[0]}; integers and floats of 8 bits or fewer stand for numbers")
+    is_integer = _is_integer(dtypes[0]) and (dtypes[0] in SHORT_DTYPES or np.dtype(dtypes[0]).itemsize <= 4)
+    if not is_integer and dtypes[0] not in SHORT_FLOATS:  # differences of larger ones do not fit int64
+        raise ValueError(
+            f"operand 0 is {dtypes[0]}; integers of 32 bits or fewer, and floats of 8 bits or fewer, stand for numbers"
+        )
     _need_numbers(dtypes[1], 1, "a scale")
     made = named_dtype(attrs.get("dtype") or dtypes[1])
     if made not in (*FLOATS, *SHORT_FLOATS):
@@ -151,7 +158,7 @@ def _need_real(dtype: str) -> None:
 
 
 def _saturate(xp: Any, out: Any, made: Any, zero: Any, rounds_last: bool = False) -> None:
-    """The nearest numbers of the output's dtype, even ones of two; what is made is overwritten."""
+    """The nearest numbers of the output's dtype, even ones of two, the least of NaN; what is made is overwritten."""
     bounds = limits_of(out.dtype.name)
     if not rounds_last:
         xp.rint(made, out=made)
@@ -160,13 +167,9 @@ def _saturate(xp: Any, out: Any, made: Any, zero: Any, rounds_last: bool = False
         xp.add(made, zero.astype(made.dtype), out=made)
     if rounds_last:
         xp.rint(made, out=made)
-    _clip(xp, made, float(bounds.min), float(bounds.max))
+    xp.fmax(made, made.dtype.type(float(bounds.min)), out=made)  # also where it is NaN, as in ONNX Runtime
+    xp.minimum(made, made.dtype.type(float(bounds.max)), out=made)
     out[...] = made
-
-
-def _clip(xp: Any, made: Any, least: float, most: float) -> None:
-    xp.maximum(made, made.dtype.type(least), out=made)
-    xp.minimum(made, made.dtype.type(most), out=made)
 
 
 def _quantize(
@@ -189,7 +192,7 @@ def _quantize(
         return
     if saturate and dtype != "float4_e2m1fn":  # whose casts do
         largest = float(limits_of(dtype).max)
-        _clip(xp, made, -largest, largest)
+        xp.clip(made, made.dtype.type(-largest), made.dtype.type(largest), out=made)
     out[...] = made
 
 

@@ -57,15 +57,24 @@ def dequantize_linear(at: Importing, node: Node) -> Result:
 
 
 def matmul_integer(at: Importing, node: Node) -> Result:
-    return ops.astype(product(at, node, 0, 1, 2, 3), "int32", name=node.name)
+    shape = at.shape(node.inputs[1])
+    return _in_32_bits(node, product(at, node, 0, 1, 2, 3), shape[max(0, len(shape) - 2)])
 
 
 def qlinear_matmul(at: Importing, node: Node) -> Result:
-    return _requantized(at, node, product(at, node, 0, 3, 2, 5), _ratio(at, node, 1, 4, 6), 7)
+    has_columns = len(at.shape(node.inputs[3])) > 1
+
+    def lay(of_a: Any) -> Any:
+        """Scales of rows beside the product, which has no columns where it is one with a vector."""
+        if has_columns:
+            return of_a[..., None] if of_a.ndim == 1 else of_a
+        return of_a[..., 0] if of_a.ndim > 1 else of_a
+
+    return _requantized(at, node, product(at, node, 0, 3, 2, 5), _ratio(at, node, 1, 4, 6, lay=lay), 7)
 
 
 def conv_integer(at: Importing, node: Node) -> Result:
-    return ops.astype(_convolved(at, node, 0, 1, 2, 3), "int32", name=node.name)
+    return _in_32_bits(node, _convolved(at, node, 0, 1, 2, 3), prod(at.shape(node.inputs[1])[1:]))
 
 
 def qlinear_conv(at: Importing, node: Node) -> Result:
@@ -367,6 +376,13 @@ def qgemm(at: Importing, node: Node) -> Result:
 # -- parts -----------------------------------------------------------------------------------------------
 
 
+def _in_32_bits(node: Node, total: Tensor, terms: int) -> Tensor:
+    """Exact sums of products of bytes as int32, which wraps around where they are larger, as ONNX Runtime's do."""
+    # What a float beyond an integer's limits is cast to differs from processor to processor.
+    held = ops.astype(total, "int64") if 255 * 255 * terms >= 2**31 else total
+    return ops.astype(held, "int32", name=node.name)
+
+
 def _is_zero(at: Importing, name: str) -> bool:
     return at.is_known(name) and not at.value(name).any()
 
@@ -423,20 +439,23 @@ def _said_of(at: Importing, node: Node, inputs: Sequence[int], function: Callabl
     if not all(map(at.is_known, names)):
         return None
     with np.errstate(all="ignore"):
-        made = np.squeeze(function(*(at.value(name).astype(WIDE) for name in names)))
+        values = [at.value(name).astype(WIDE) for name in names]
+        made = np.asarray(function(*(one.reshape(()) if one.size == 1 else one for one in values)))
     return at.graph.constant(f"{node.name}.scale", made)
 
 
-def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
-    """Scale of the first operand · that of the second / that of the result."""
-    known = _said_of(at, node, inputs, lambda a, b, y: a * b / y)
+def _ratio(at: Importing, node: Node, *inputs: int, lay: Callable[[Any], Any] = lambda of_a: of_a) -> Tensor:
+    """Scale of the first operand, as it lies beside the result, · that of the second / that of the result."""
+
+    def divide(of_a: Any, of_b: Any, of_y: Any) -> Any:
+        return lay(of_a) * of_b / of_y
+
+    known = _said_of(at, node, inputs, divide)
     if known is not None:
         return known
-    names = [node.inputs[k] for k in inputs]
-    of_a, of_b, of_y = (
-        ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names
-    )
-    return of_a * of_b / of_y
+    scales = [ops.astype(at.tensor(node.inputs[k]), WIDE) for k in inputs]
+    made: Tensor = divide(*(_single(one) if one.size == 1 else one for one in scales))
+    return made
 
 
 def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int, axis: int = -1) -> Tensor:

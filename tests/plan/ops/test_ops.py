@@ -270,7 +270,7 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "astype": ops.astype(i, "float64"),
         "quantize": ops.quantize(x, v, dtype="uint8", axis=1),
         "requantize": ops.requantize(x, v, dtype="int8", axis=1),
-        "dequantize": ops.dequantize(i, g.tensor("u"), dtype="float64"),
+        "dequantize": ops.dequantize(ops.astype(i, "int32"), g.tensor("u"), dtype="float64"),
         "center": ops.center(g.input("bytes", (4, 9), "uint8"), g.input("zeros", (4,), "uint8"), axis=0),
         "bitcast": ops.bitcast(i, "float64"),
         "take": ops.take(square, i, 1),

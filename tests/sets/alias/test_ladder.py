@@ -212,6 +212,7 @@ SWALLOW = {
     "tapestry_exec/run/room.py: _groups_limits",
     "tapestry_exec/run/room.py: _host_limits",
     "tapestry_exec/run/ways/threads.py: _work",
+    "tapestry_exec/run/ways/threads.py: _work_together",
     "tapestry_exec/run/room.py: _left_in_group",
     "tapestry_exec/run/room.py: _own_limits",
     "tapestry_exec/run/stores.py: is_portable",
