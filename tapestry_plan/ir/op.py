@@ -190,7 +190,8 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
         the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
         taken to be so, but of operators that work cell by cell.
     opaque : bool
-        Whether it runs whole, whatever it is given: plans tell what moves for it, and no plan splits it.
+        Whether what it takes is not known: no plan lets two devices run the same part of it. Without index axes it runs
+        whole, whatever it is given: plans tell what moves for it, and no plan splits it.
     rows : bool
         Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
         Plans make blocks inside others only where that is so, or where these lie side by side.

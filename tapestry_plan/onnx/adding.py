@@ -122,7 +122,8 @@ class Placing:
         waits = isinstance(refused, ValueNeeded) and self.at.has(refused.tensor)
         try:
             with self.at.trying():
-                add_whole(self.at, node, str(refused).removeprefix(f"{node.where}: "), declared=not waits)
+                why = str(refused).removeprefix(f"{node.where}: ")
+                add_whole(self.at, node, why, place=_place_all, declared=not waits)
             return
         except UnsupportedOp as error:
             whole = error
@@ -169,6 +170,14 @@ class Placing:
             + f"\n{count_ways()} (listed by `tapestry ops --onnx`); others can be given as "
             'ops={"domain::Type": …}' + STAGED * is_staged
         )
+
+
+def _place_all(at: Importing, nodes: Sequence[Node]) -> None:
+    """Add nodes of a body in turn; those that have no operator may run whole there."""
+    placing = Placing(at, opaque=True)
+    for node in nodes:
+        placing.place(node)
+    placing.report()
 
 
 def say_staged(why: UnsupportedOp) -> str:

@@ -41,6 +41,10 @@ MAX_INLINED_NODES = 2**12
 """Nodes that local functions may stand for in all, whatever the model's own number of nodes …"""
 INLINED_TIMES = 16
 """… and so many for each node that the model itself has: each takes a millisecond to import."""
+TRIED_EXTENTS = 64
+"""Parts of a Loop or Scan that are all tried where its body computes with shapes."""
+TRIED_ROUNDS = 2**14
+"""Rounds of a Loop of which each is asked whether it goes on."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
 MAPPED_NBYTES = 2**16

@@ -1,4 +1,4 @@
-"""What no declaration is of: a small ONNX model that runs whole, on one device."""
+"""What no declaration is of: a small ONNX model that runs whole, or in parts along axes that it does not mix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Shape, Shard, Signature, Tensor, check_dtype, check_shape
+from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor, check_dtype, check_shape
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.evaluators import decode_model, run_model
 from tapestry_plan.ops.operands import touched
@@ -25,7 +25,7 @@ def _list_kinds(attrs: Attrs) -> list[str]:
 
 
 def _opaque_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    """One index point, which reads and writes all."""
+    """One index point, which reads and writes all; or one for each cell along the axes that are followed."""
     graph = decode_model(attrs["model"]).graph
     made = [check_shape(shape, f"shapes[{k}]") for k, shape in enumerate(attrs["shapes"])]
     if len(graph.input) != len(shapes):
@@ -35,8 +35,25 @@ def _opaque_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             f"shapes has {len(made)} entries, the model {tell_count(len(graph.output), 'output')}; give the shape of "
             "each, and an operator has one at least"
         )
-    inputs, outputs = ([touched((), [""] * len(s), s) for s in side] for side in (shapes, made))
-    return Signature((), tuple(inputs), tuple(outputs))
+    every = [*shapes, *made]
+    follows = [tuple(names) for names in attrs.get("follows") or [[""] * len(shape) for shape in every]]
+    if [len(names) for names in follows] != [len(shape) for shape in every]:
+        raise ValueError(
+            f"follows is {quote(follows)} beside tensors of shapes {quote(every)}; give a name or '' for each axis"
+        )
+    axes = _find_axes(every, follows)
+    operands = [touched(axes, names, shape) for names, shape in zip(follows, every, strict=True)]
+    return Signature(axes, tuple(operands[: len(shapes)]), tuple(operands[len(shapes) :]))
+
+
+def _find_axes(shapes: Sequence[Shape], follows: Sequence[Sequence[str]]) -> tuple[Axis, ...]:
+    """The index axes that tensors follow, in the order in which they first do."""
+    sizes: dict[str, int] = {}
+    for k, (shape, names) in enumerate(zip(shapes, follows, strict=True)):
+        for name, n in zip(names, shape, strict=True):
+            if name and sizes.setdefault(name, n) != n:
+                raise ValueError(f"follows[{k}]: axis {quote(name)} has extent {sizes[name]} before, here {n}")
+    return tuple(Axis(name, n) for name, n in sizes.items())
 
 
 def _opaque_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -62,6 +79,11 @@ def _count_cells(signature: Signature, attrs: Attrs) -> float:
     return float(sum(math.prod(one.projection.shape) for one in (*signature.inputs, *signature.outputs)))
 
 
+def _attrs_of_block(shard: Shard, shapes: Sequence[Shape]) -> Attrs:
+    """Those of the blocks alone: the same model, whose outputs have other shapes."""
+    return {**shard.attrs, "shapes": tuple(box.shape for box in shard.output_boxes)}
+
+
 def _opaque_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     names = [value.name for value in decode_model(shard.attrs["model"]).graph.input]
     given = {name: np.ascontiguousarray(block).reshape(block.shape) for name, block in zip(names, inputs, strict=True)}
@@ -81,6 +103,7 @@ def _opaque_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
     flop=_count_cells,
     dtype=_opaque_dtype,
     host_only=True,
+    local=_attrs_of_block,
     opaque=True,
 )
 def opaque(
@@ -89,12 +112,15 @@ def opaque(
     shapes: Sequence[Sequence[int]],
     dtypes: Sequence[str],
     why: str = "",
+    follows: Sequence[Sequence[str]] = (),
     name: str | None = None,
 ) -> Tensor:
     """What an ONNX model gives, run whole by ONNX Runtime where it is installed and takes it, else by ONNX's reference.
 
-    No plan splits it: one device brings together what it reads, runs it once, and sends what others read of it.
-    `load_onnx` makes it of nodes that have no declaration here.
+    Without index axes no plan splits it: one device brings together what it reads, runs it once, and sends what others
+    read of it. `load_onnx` makes it of nodes that have no declaration here. Of a Loop or Scan of too many rounds to put
+    in place it finds axes that rounds do not mix: along these plans split it, and each device runs all rounds over its
+    part.
 
     Parameters
     ----------
@@ -108,6 +134,9 @@ def opaque(
         Of the outputs.
     why : str
         Why it is not an operator of its own, for those who ask what is opaque.
+    follows : sequence of sequences of str
+        For each tensor, the inputs first and then the outputs, the index axis that each of its axes follows, or "".
+        The model must do on parts along these what it does there on all, and declare no extents of them.
 
     Returns
     -------
@@ -117,7 +146,8 @@ def opaque(
     Raises
     ------
     ValueError
-        For what is not an ONNX model or reads files, and operands or results that are not as many as its own. In a run:
+        For what is not an ONNX model or reads files, operands or results that are not as many as its own, and index
+        axes that tensors have in several extents, or a result not at all. In a run:
         where both fail, or give other shapes or dtypes, and where a Loop takes longer than ten minutes.
 
     Examples
@@ -139,4 +169,7 @@ def opaque(
     onnx.reference.ReferenceEvaluator.
     """
     extents = tuple(tuple(shape) for shape in shapes)
-    return add_op(opaque.op, *tensors, name=name, model=model, shapes=extents, dtypes=tuple(dtypes), why=why)
+    axes = tuple(tuple(names) for names in follows)
+    return add_op(
+        opaque.op, *tensors, name=name, model=model, shapes=extents, dtypes=tuple(dtypes), why=why, follows=axes
+    )

@@ -306,7 +306,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
 
     @cached_property
     def opaque(self) -> dict[str, OpaqueCost]:
-        """Operators that no plan splits, since they are declared to run whole, and what each costs.
+        """Operators that no plan splits, since they are declared to run whole and have no index axis, and their costs.
 
         Each runs once, on one device, which sends what others read. Nodes of ONNX that have no declaration are such:
         see `tapestry_plan.ops.opaque`. Their modeled time is that of going through their bytes once, the least there
@@ -323,7 +323,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         >>> cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written
         (48, 96, 96)
         """
-        names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
+        graph = self.graph
+        opaque = (node.name for node in graph.nodes.values() if graph.ops[node.op].opaque)
+        names = [name for name in opaque if not graph.signature(name).axes]
         return FrozenDict((name, OpaqueCost.of(self.graph, self.stage[name])) for name in names if name in self.stage)
 
     @check_arguments

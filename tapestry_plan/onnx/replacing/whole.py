@@ -8,7 +8,7 @@ others ────────────────────────�
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -19,6 +19,7 @@ from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.inference import Way, infer_model
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
+from tapestry_plan.onnx.replacing.rounds import PlaceNodes, find_cut, open_extents
 from tapestry_sets.limits import quote
 
 FROM_VALUES = "has a shape that follows from values"
@@ -46,8 +47,11 @@ def _type_of(at: Importing, name: str) -> Any:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), at.shape(name))
 
 
-def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True) -> None:
+def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, declared: bool = True) -> None:
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
+
+    A Loop or Scan runs in parts along the axes that its rounds do not mix (`find_cut`), for which `place` adds the
+    nodes of its body to a graph of their own.
 
     With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
     cells are known, and so are those of a node that reads nothing which a run is given.
@@ -60,11 +64,24 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
     NotOfGraphs
         Where it makes what no graph has.
     """
-    operands = _operands_of(at, node)
-    if not operands:
+    from onnx import helper
+
+    if not _operands_of(at, node):
         _compute(at, node)
         return
-    inferred = _infer_node(at, node)
+    cut = find_cut(at, node, place)
+    follows = cut.follows if cut is not None else {}
+    if cut is not None:
+        node = cut.node
+        for name, array in cut.constants.items():
+            at.bind(name, array)
+    split = {name for name, axes in follows.items() if any(axes)}
+    operands = _operands_of(at, node, split)
+    inferred = _infer_node(at, node, split)
+    for value in inferred.graph.output:
+        if cut is not None and not _has_shape(value) and value.type.tensor_type.elem_type:
+            kind = helper.make_tensor_type_proto(value.type.tensor_type.elem_type, cut.shapes[value.name])
+            value.type.CopyFrom(kind)
     if declared and node.captured is not None:
         for value in inferred.graph.output:
             _take_declared(value, at.declared.get(value.name))
@@ -78,8 +95,11 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
             inferred.graph.output.remove(value)
         else:
             kept[value.name] = shape, dtype
+    names = [*operands, *kept] if split else []
+    if split:
+        open_extents(inferred, follows)
     text = ops.encode_model(inferred)
-    kinds = f"{node.operator} of ONNX, run whole on one device"
+    kinds = f"{node.operator} of ONNX, run {'in parts of all its rounds' if split else 'whole on one device'}"
     made = ops.add_op(
         ops.opaque.op,
         *(at.tensor(name) for name in operands),
@@ -88,6 +108,10 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         shapes=tuple(shape for shape, _ in kept.values()),
         dtypes=tuple(dtype for _, dtype in kept.values()),
         why=f"{kinds}: {why}" if why else kinds,
+        follows=tuple(
+            follows.get(name) or ("",) * len(kept[name][0] if name in kept else at.shape(name)) for name in names
+        )
+        or None,
     )
     for name, result in zip(kept, [made] if isinstance(made, Tensor) else made, strict=True):
         at.bind(name, result)
@@ -173,14 +197,14 @@ def _count_read(at: Importing, node: Node) -> int:
     return sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
 
 
-def _operands_of(at: Importing, node: Node) -> list[str]:
-    """What an operator that runs a node whole reads; other values are part of it."""
-    return [name for name in reads_of(node) if not at.is_known(name) or _is_operand(at.value(name))]
+def _operands_of(at: Importing, node: Node, split: Collection[str] = ()) -> list[str]:
+    """What an operator that runs a node whole reads; other values are part of it, but for those that are split."""
+    return [n for n in reads_of(node) if n in split or not at.is_known(n) or _is_operand(at.value(n))]
 
 
-def _infer_node(at: Importing, node: Node) -> Any:
+def _infer_node(at: Importing, node: Node, split: Collection[str] = ()) -> Any:
     """The model of a node, with the types of its outputs."""
-    operands = _operands_of(at, node)
+    operands = _operands_of(at, node, split)
     inside = [name for name in reads_of(node) if name not in operands]
     model = model_of_node(
         at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}

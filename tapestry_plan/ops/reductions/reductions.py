@@ -177,7 +177,14 @@ def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | Non
     return _total(sum.op, x, axis, keepdims, name)
 
 
-@operator(**_folded_by("sum", "sum", mean=True), dtype=floating, expansions=(sum_div,))
+def _local_mean(shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
+    """The node's own, where the part has all cells that the mean is over, and divides by their count."""
+    whole = shard.signature.index
+    is_whole = builtins.all(shard.index.shape[axis] == whole.shape[axis] for axis in shard.signature.reductions)
+    return shard.attrs if is_whole else None
+
+
+@operator(**_folded_by("sum", "sum", mean=True), dtype=floating, expansions=(sum_div,), local=_local_mean)
 def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The mean over the given axes, or over all.
 

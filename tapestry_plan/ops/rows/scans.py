@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Shape, Shard, Signature, Tensor, same_anywhere
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, numeric, per_row, touched
@@ -71,6 +71,7 @@ def _sort_flop(signature: Signature, attrs: Attrs) -> float:
     flop=per_row(1),
     dtype=numeric,
     adjoint=adjoints.cumulative_sum,
+    local=same_anywhere,
 )
 def cumulative_sum(
     x: Tensor, axis: int | None = None, *, exclusive: bool = False, reverse: bool = False, name: str | None = None
@@ -117,7 +118,14 @@ def cumulative_sum(
     return add_op(cumulative_sum.op, widened(x), name=name, axis=axis or 0, **how)
 
 
-@operator(block=_top_k_block, signature=_top_k_signature, flop=_sort_flop, dtype=_top_k_dtype, adjoint=adjoints.top_k)
+@operator(
+    block=_top_k_block,
+    signature=_top_k_signature,
+    flop=_sort_flop,
+    dtype=_top_k_dtype,
+    adjoint=adjoints.top_k,
+    local=same_anywhere,
+)
 def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str | None = None) -> tuple[Tensor, Tensor]:
     """The k largest cells along an axis, which no plan splits, in order, and their places.
 

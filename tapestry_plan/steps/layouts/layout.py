@@ -246,9 +246,10 @@ class Layout(Struct, frozen=True, dict=True):
         return found
 
     def seat_first(self) -> Layout:
-        """The same parts on the first device alone that has any: of one part, where it is done once."""
-        first = next(device for device, cell in enumerate(self.cells) if cell is not None)
-        return replace(self, cells=tuple(cell if device == first else None for device, cell in enumerate(self.cells)))
+        """The same parts, each on the first device alone that has it: where it is done once."""
+        return replace(
+            self, cells=tuple(None if cell in self.cells[:device] else cell for device, cell in enumerate(self.cells))
+        )
 
     def number_of(self, device: int, axes: Sequence[int]) -> int:
         """Row-major number of the device's part among the parts along some axes."""

@@ -171,6 +171,8 @@ SWALLOW = {
     "tapestry_exec/dask/backend.py: _submit",
     "tapestry_exec/run/stores.py: _find_damaged",
     "tapestry_plan/onnx/replacing/lasting.py: lasts",
+    "tapestry_plan/onnx/replacing/rounds.py: _agrees",
+    "tapestry_plan/onnx/replacing/rounds.py: find_cut",
     "tapestry_plan/onnx/replacing/whole.py: bind_without_cells",
     "tapestry_plan/onnx/replacing/whole.py: check_runs",
     "tapestry_exec/cli/commands.py: _planned_before",
