@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 from typing import Any, cast
@@ -234,8 +234,35 @@ def _check_floating(node: Node, operands: list[Tensor]) -> None:
 
 
 def _normalize_rows(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
+    """A scale and a bias of other axes than the normalized ones too, which change them after the normalization."""
+    x, *factors = operands
     how = {key: node.attrs[key] for key in ("axis", "epsilon") if key in node.attrs}
-    return ops.layer_normalization(*operands, name=name, **how)
+    (axis,) = axes_of([how.get("axis", -1)], x.ndim, "axis")
+    fitted = [_fit_tail(one, x.shape[axis:]) for one in factors]
+    fits = all(one.shape == x.shape[axis:] for one in fitted)
+    if fits or not all(_is_spread(one, x.shape) for one in factors):
+        return ops.layer_normalization(x, *fitted, name=name, **how)  # or it says what it takes
+    made = ops.layer_normalization(x, _ones(at, node, x.dtype, x.shape[axis:]), **how)
+    made = ops.multiply(made, factors[0], name=None if factors[1:] else name)
+    return ops.add(made, factors[1], name=name) if factors[1:] else made
+
+
+def _is_spread(x: Tensor, shape: Sequence[int]) -> bool:
+    """Whether a tensor broadcasts to a shape, and does not make it larger."""
+    return x.ndim <= len(shape) and all(n in (1, m) for n, m in zip(x.shape[::-1], shape[::-1], strict=False))
+
+
+def _fit_tail(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor that broadcasts to the normalized axes, of their shape; others as they are."""
+    more = x.ndim - len(shape)
+    if any(n != 1 for n in x.shape[: max(0, more)]):
+        return x
+    inner = x.squeeze(tuple(range(more))) if more > 0 else x
+    return inner.broadcast_to(shape) if inner.shape != tuple(shape) and _is_spread(inner, shape) else inner
+
+
+def _ones(at: Importing, node: Node, dtype: str, shape: Sequence[int]) -> Tensor:
+    return at.graph.constant(f"{node.name}.one", np.ones((), dtype)).broadcast_to(shape)
 
 
 def _layer_normalization(at: Importing, node: Node) -> Result:
@@ -254,9 +281,12 @@ def _layer_normalization(at: Importing, node: Node) -> Result:
 def _rms_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
     x, scale = operands
     (axis,) = axes_of([node.attrs.get("axis", -1)], x.ndim, "axis")
-    if scale.shape != x.shape[axis:]:
-        scale = scale.broadcast_to(x.shape[axis:])
-    return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
+    how = {"axis": axis, "epsilon": node.attrs.get("epsilon", 1e-5)}
+    fitted = _fit_tail(scale, x.shape[axis:])
+    if fitted.shape == x.shape[axis:] or not _is_spread(scale, x.shape):
+        return ops.rms_normalization(x, fitted, name=name, **how)
+    made = ops.rms_normalization(x, _ones(at, node, x.dtype, x.shape[axis:]), **how)
+    return ops.multiply(made, scale, name=name)
 
 
 def _group_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:

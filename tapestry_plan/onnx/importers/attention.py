@@ -15,6 +15,7 @@ from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx.importers.quantized import product
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 from tapestry_sets.limits import quote
+from tapestry_sets.views import pad
 
 
 def attention(at: Importing, node: Node) -> Result:
@@ -40,6 +41,10 @@ def attention(at: Importing, node: Node) -> Result:
         q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
     if has_past:
         k, v = (concat([at.tensor(node.inputs[n]), x], axis=2) for n, x in ((4, k), (5, v)))
+    if mask is not None and mask.ndim and mask.shape[-1] < k.shape[2] and at.opset >= 24:
+        # Also where one column could be broadcast: ONNX's reference, and its function, pad first.
+        behind = [(0, 0)] * (mask.ndim - 1) + [(0, k.shape[2] - mask.shape[-1])]
+        mask = pad(mask, behind, value=False if mask.dtype == "bool" else -np.inf)
     sides = {side: attrs.get(f"{side}_window_size", -1) for side in ("left", "right")}
     out = ops.attention(
         q,

@@ -7,6 +7,7 @@ from math import ceil, prod
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
@@ -143,11 +144,13 @@ def max_pool(at: Importing, node: Node) -> Result:
     if len(node.outputs) < 2 or not node.outputs[1]:
         return made
     kernel = tuple(node.attrs["kernel_shape"])
-    if node.attrs.get("ceil_mode"):
-        raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices here")
     said = onnx_windows.window_of(node, x.shape[2:], kernel, crops=True)
     inner, moves = onnx_windows.crop(node, _floating(x), said)
     window = expansions.Window.of(kernel, moves)
+    spans = zip(made.shape[2:], window.strides, window.dilations, kernel, window.begins, inner.shape[2:], strict=True)
+    reached = ((count - 1) * s + (k - 1) * d + 1 - before - n for count, s, d, k, before, n in spans)
+    # By ceil_mode the last windows reach beyond the padding.
+    window = structs.replace(window, ends=tuple(map(max, window.ends, reached)))
     cut = expansions.windows_of(inner, window, -np.inf)
     rank, extents, out = len(kernel), x.shape[2:], cut.shape[2 : x.ndim]
     taps = ops.argmax(cut.reshape((*cut.shape[: x.ndim], prod(kernel))), -1)
