@@ -30,7 +30,15 @@ from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
 from tapestry_plan.onnx.replacing.sequences import is_of_sequences, replace_sequences
-from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, check_runs, reads_of
+from tapestry_plan.onnx.replacing.whole import (
+    NotRun,
+    RunsWhole,
+    add_whole,
+    bind_without_cells,
+    check_runs,
+    reads_of,
+    refuse_if_runs,
+)
 from tapestry_plan.onnx.walks import DRAWING
 from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
@@ -114,6 +122,8 @@ class Placing:
             self.wrong.append((node, refused))
         if isinstance(refused, NotRun) or (isinstance(refused, ValueNeeded) and refused.tensor in self.held):
             raise refused
+        if isinstance(refused, RunsWhole) and not self.opaque:
+            raise UnsupportedOp(f"{refused}; ONNX Runtime or ONNX's reference runs it so, but {WHOLE_REFUSED}")
         if not self.opaque or _is_given(node, self.at) or not has_runner(node, self.at):
             raise refused
         if is_of_sequences(self.at, node):  # which nobody else has
@@ -365,13 +375,19 @@ def _add_operators(at: Importing, node: Node) -> None:
     try:
         with at.trying():
             _import(at, node)
-    except UnsupportedOp as error:
-        if not has_body(node, at) or _is_given(node, at):
+    except ValueError as error:
+        if _is_given(node, at):
             raise
+        refused = error if isinstance(error, UnsupportedOp) else refuse_if_runs(at, node, error)
+        if not has_body(node, at):
+            raise refused from None
         try:
-            _add_body(at, node)
-        except UnsupportedOp:
-            raise error from None  # which says more of what is asked for
+            with at.trying():
+                _add_body(at, node)
+        except ValueError as other:
+            if isinstance(other, UnsupportedOp) or isinstance(refused, RunsWhole):
+                raise refused from None  # which says more of what is asked for
+            raise
 
 
 def _add_body(at: Importing, node: Node) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Unread, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, say_again, show_dims
-from tapestry_plan.onnx.nodes import Array, CheckedModel, Import, Importing, Node, NotOfGraphs
+from tapestry_plan.onnx.nodes import CEIL_POOLS, Array, CheckedModel, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
     all_graphs,
@@ -387,10 +387,6 @@ def _check_declared_shapes(model: Any, at: Importing) -> None:
 def fits_dims(shape: Sequence[int], dims: Sequence[Any]) -> bool:
     """Whether a shape has the extents that a model declares, of which 0 says nothing."""
     return len(dims) == len(shape) and all(d.dim_value in (0, n) for d, n in zip(dims, shape, strict=True))
-
-
-CEIL_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-"""ONNX's operators with the attribute `ceil_mode`."""
 
 
 def shapes_behind_ceil(model: Any) -> dict[str, list[int]]:

@@ -23,6 +23,10 @@ from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, cut_text, list_names, put_fields, quote, tell_count
 
 Array = NDArray[Any]
+CEIL_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""ONNX's operators with the attribute `ceil_mode` …"""
+MISCOUNTED_OPSET = 21
+"""… and the last opset whose inference counts a window that begins in the padding behind the cells."""
 
 
 class Attributes(Mapping[str, Any]):

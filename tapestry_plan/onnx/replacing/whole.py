@@ -18,7 +18,15 @@ from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.inference import Way, infer_model
-from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
+from tapestry_plan.onnx.nodes import (
+    CEIL_POOLS,
+    MISCOUNTED_OPSET,
+    Importing,
+    Node,
+    NotOfGraphs,
+    is_number,
+    schema_of,
+)
 from tapestry_plan.onnx.replacing.rounds import PlaceNodes, find_cut, open_extents
 from tapestry_sets.limits import quote
 
@@ -32,6 +40,10 @@ class NotWhole(UnsupportedOp):
 
 class NotRun(NotWhole):
     """A node that neither ONNX's reference nor ONNX Runtime takes, whatever its values are."""
+
+
+class RunsWhole(UnsupportedOp):
+    """A node that its importer holds for wrong, and that ONNX Runtime or ONNX's reference runs."""
 
 
 def reads_of(node: Node) -> list[str]:
@@ -192,6 +204,34 @@ def check_runs(at: Importing, node: Node, why: str) -> None:
         raise NotRun(f"{node.where}: {said}; neither ONNX Runtime nor ONNX's reference takes it so either") from None
 
 
+def refuse_if_runs(at: Importing, node: Node, error: ValueError) -> RunsWhole:
+    """What refuses a small node that is wrong for its importer, and right for those who run nodes whole.
+
+    They are shown all its known values, and zeros or ones for others. Nodes with graphs inside are not looked at: those
+    may run for long.
+
+    Raises
+    ------
+    ValueError
+        The importer's own error, where the node does not run.
+    """
+    names = reads_of(node)
+    is_asked = node.captured is None and not any(map(at.lacks_cells, names))
+    nbytes = sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in names) if is_asked else 0
+    if not is_asked or nbytes > tuning.INFERENCE_NBYTES // 64:
+        raise error
+    types = {name: _type_of(at, name) for name in names if not at.is_known(name)}
+    values = {name: at.value(name) for name in names if name not in types}
+    try:
+        told = _infer_node(at, node).graph.output
+        made = infer_model(model_of_node(at, node, types, values), "run").graph.output
+    except ValueError:
+        raise error from None
+    if not all(one == other for one, other in zip(told, made, strict=True) if _has_shape(one)):
+        raise error  # such as of a scale that broadcasts what it changes, which some run
+    return RunsWhole(str(error))
+
+
 def _count_read(at: Importing, node: Node) -> int:
     """Bytes of what an operator that runs a node whole reads."""
     return sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
@@ -221,7 +261,7 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
         Where neither takes it.
     """
     try:
-        inferred = infer_model(model)
+        inferred = infer_model(model, "run" if _is_miscounted(at, node) else "onnx")
         ops.check_reference(ops.encode_model(inferred))
         if all(map(_has_shape, inferred.graph.output)):
             return inferred
@@ -238,6 +278,12 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
         if inferred is None:
             raise NotRun(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
         return inferred
+
+
+def _is_miscounted(at: Importing, node: Node) -> bool:
+    """Whether ONNX's inference counts windows of a pool that nobody computes."""
+    is_pool = node.operator in CEIL_POOLS and bool(node.attrs.get("ceil_mode"))
+    return is_pool and at.opset <= MISCOUNTED_OPSET
 
 
 def _has_shape(value: Any) -> bool:

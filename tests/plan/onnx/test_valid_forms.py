@@ -117,3 +117,42 @@ def test_indices_of_windows_beyond_the_padding(window: dict[str, Any], order: in
 
 
 # -- whole --------------------------------------------------------------------------------------------------------
+
+
+def product_of_vectors(cells: int) -> tuple[Any, dict[str, Any]]:
+    """QLinearMatMul of a vector, which its importer does not take and ONNX Runtime runs; of `cells` by 4 weights."""
+    rng = np.random.default_rng(0)
+    given: dict[str, Any] = {"a": np.arange(4, dtype=np.uint8), "sa": F(1), "za": np.uint8(1)}
+    given |= {"b": rng.integers(0, 9, (cells, 3)).astype(np.uint8), "sb": F(1), "zb": np.uint8(0)}
+    given |= {"sy": F(2), "zy": np.uint8(3)}
+    given = {name: np.asarray(value) for name, value in given.items()}
+    return model_of_node("QLinearMatMul", given, known=tuple(given)[1:]), {"a": given["a"]}
+
+
+def test_what_an_importer_holds_for_wrong_runs_whole_where_it_runs() -> None:
+    model, given = product_of_vectors(4)
+    graph = load_onnx(model)
+    assert [node.op for node in graph.nodes.values()] == ["opaque"]
+    assert (on_devices(model, given, opaque=True)[0] == ort(model, given)[0]).all()
+
+
+def test_by_a_flag_it_is_refused() -> None:
+    model, _ = product_of_vectors(4)
+    with pytest.raises(UnsupportedOp, match=r"ONNX Runtime or ONNX's reference runs it so, but opaque=False, or --no-"):
+        load_onnx(model, opaque=False)
+
+
+def test_what_nobody_runs_is_refused_as_before() -> None:
+    model, _ = product_of_vectors(5)
+    with pytest.raises(ValueError, match=r"node 'node' \(QLinearMatMul\): ") as caught:
+        load_onnx(model)
+    assert not isinstance(caught.value, UnsupportedOp)
+
+
+def test_pools_that_run_whole_have_the_shapes_of_runs() -> None:
+    """A pad as long as a window is wrong for the importer; ONNX Runtime says the same."""
+    given = {"x": floats(1, 2, 7, 8)}
+    model = model_of_node("MaxPool", given, ceil_mode=1, kernel_shape=[2, 2], pads=[2, 0, 0, 0])
+    with pytest.raises(ValueError, match="reach over whole windows") as caught:
+        load_onnx(model)
+    assert not isinstance(caught.value, UnsupportedOp)
