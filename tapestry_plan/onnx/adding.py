@@ -19,6 +19,7 @@ from tapestry_plan.onnx.nodes import (
     Importing,
     Node,
     NotOfGraphs,
+    OutsideText,
     TooLargeToFold,
     ValueNeeded,
     check_attributes,
@@ -376,7 +377,7 @@ def _add_operators(at: Importing, node: Node) -> None:
         with at.trying():
             _import(at, node)
     except ValueError as error:
-        if _is_given(node, at):
+        if _is_given(node, at) or isinstance(error, OutsideText):
             raise
         refused = error if isinstance(error, UnsupportedOp) else refuse_if_runs(at, node, error)
         if not has_body(node, at):
@@ -456,7 +457,8 @@ def _import(at: Importing, node: Node) -> None:
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         unfolded = _unfolded(at, node)
         also = f"; it reads what the import cannot know{unfolded}" if unfolded else ""
-        raise ValueError(f"{node.where}: {error}{also}") from None
+        kind = OutsideText if isinstance(error, OutsideText) else ValueError
+        raise kind(f"{node.where}: {error}{also}") from None
     takes.check_read(node, at.opset)
     if results is None:  # an alias, bound already
         return

@@ -34,21 +34,25 @@ def by_onnx(model):
     checker.check_model(found)
     return found
 
-def by_run(model):
+def by_run(model, is_by_all=False):
     from tapestry_plan import ops
+    run = ops.run_by_all if is_by_all else ops.run_model
     kinds = {value.name: value.type.tensor_type for value in model.graph.input}
     dtypes = {name: helper.tensor_dtype_to_np_dtype(kind.elem_type) for name, kind in kinds.items()}
     shapes = {name: [dim.dim_value for dim in kind.shape.dim] for name, kind in kinds.items()}
     try:
-        made = ops.run_model(ops.encode_model(model), {n: numpy.zeros(s, dtypes[n]) for n, s in shapes.items()})
+        made = run(ops.encode_model(model), {n: numpy.zeros(s, dtypes[n]) for n, s in shapes.items()})
     except ValueError:  # which lengths of zero may end
         if not shapes:
             raise
-        made = ops.run_model(ops.encode_model(model), {n: numpy.ones(s, dtypes[n]) for n, s in shapes.items()})
+        made = run(ops.encode_model(model), {n: numpy.ones(s, dtypes[n]) for n, s in shapes.items()})
     for value, array in zip(model.graph.output, made, strict=True):
         code = helper.np_dtype_to_tensor_dtype(array.dtype)
         value.CopyFrom(helper.make_tensor_value_info(value.name, code, array.shape))
     return model
+
+def by_all(model):
+    return by_run(model, True)
 
 def by_runtime(model):
     import onnxruntime
@@ -76,7 +80,7 @@ read, write = sys.stdin.buffer, sys.stdout.buffer
 while head := read.read(9):
     try:
         way, size = struct.unpack("<bq", head)
-        found = (by_onnx, by_runtime, by_run)[way](ModelProto.FromString(read.read(size)))
+        found = (by_onnx, by_runtime, by_run, by_all)[way](ModelProto.FromString(read.read(size)))
         sign, data = 1, found.SerializeToString(deterministic=True)
     except Exception as error:
         sign, data = -1, str(error).encode()
@@ -88,8 +92,13 @@ while head := read.read(9):
 A length below 0 that goes out is that of a reason.
 """
 
-Way = Literal["onnx", "runtime", "run"]
-_WHO: dict[Way, str] = {"onnx": "ONNX's shape inference", "runtime": "ONNX Runtime", "run": "who runs it whole"}
+Way = Literal["onnx", "runtime", "run", "all"]
+_WHO: dict[Way, str] = {
+    "onnx": "ONNX's shape inference",
+    "runtime": "ONNX Runtime",
+    "run": "who runs it whole",
+    "all": "who runs it whole",
+}
 
 
 class _Process:
@@ -147,9 +156,9 @@ def infer_model(model: Any, by: Way = "onnx") -> Any:
     Parameters
     ----------
     model : onnx.ModelProto
-    by : 'onnx', 'runtime' or 'run'
+    by : 'onnx', 'runtime', 'run' or 'all'
         ONNX's inference, checked by its schemas; ONNX Runtime, of the outputs; or a run of the model on zeros or, if it
-        fails, on ones, of these too.
+        fails, on ones, of these too: by one that takes it, or by all that have its operators.
 
     Raises
     ------

@@ -24,9 +24,7 @@ from tapestry_sets.limits import Budget, cut_text, list_names, put_fields, quote
 
 Array = NDArray[Any]
 CEIL_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-"""ONNX's operators with the attribute `ceil_mode` …"""
-MISCOUNTED_OPSET = 21
-"""… and the last opset whose inference counts a window that begins in the padding behind the cells."""
+"""ONNX's operators with the attribute `ceil_mode`."""
 
 
 class Attributes(Mapping[str, Any]):
@@ -136,6 +134,10 @@ class ValueNeeded(UnsupportedOp):
     def __init__(self, message: str, tensor: str) -> None:
         super().__init__(message)
         self.tensor = tensor
+
+
+class OutsideText(ValueError):
+    """A number to which an operator's text gives no meaning: it is refused, although some run it."""
 
 
 class NotOfGraphs(UnsupportedOp):

@@ -10,6 +10,8 @@ SHARDED_IR_VERSION = 11
 """That which has shardings."""
 IR_VERSION = 10
 """Of the format of written models: what ONNX Runtime of 2024 reads."""
+MISCOUNTED_OPSET = 21
+"""The last one whose inference counts a window of a pool that begins in the padding behind the cells."""
 BEFORE_ALL = -(2**31)
 """The bound of a slice that goes down to the first cell."""
 FLOAT = 1

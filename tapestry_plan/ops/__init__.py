@@ -33,7 +33,7 @@ from tapestry_plan.ops.cells.choices import *
 from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
-from tapestry_plan.ops.evaluators import RANDOM_OPS, check_reference, encode_model, is_in_runtime, run_model
+from tapestry_plan.ops.evaluators import RANDOM_OPS, check_reference, encode_model, is_in_runtime, run_by_all, run_model
 from tapestry_plan.ops.indexing import *
 from tapestry_plan.ops.opaque import *
 from tapestry_plan.ops.operands import number_axes
@@ -60,7 +60,7 @@ BESIDE_OPERATORS = frozenset(
     {
         *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
         *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
-        *("RANDOM_OPS", "check_reference", "encode_model", "is_in_runtime", "run_model"),
+        *("RANDOM_OPS", "check_reference", "encode_model", "is_in_runtime", "run_by_all", "run_model"),
     }
 )
 """What the door has beside operators: what declares them, functions made of several, and the words of `resize`.
@@ -69,7 +69,7 @@ Examples
 --------
 >>> from tapestry_plan import ops
 >>> sorted(ops.BESIDE_OPERATORS)[-3:]
-['reduction', 'run_model', 'space_to_depth']
+['reduction', 'run_by_all', 'run_model', 'space_to_depth']
 """
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.

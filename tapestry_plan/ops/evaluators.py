@@ -406,3 +406,45 @@ def run_model(text: str, given: Mapping[str, Any], *, runtime: bool = True) -> l
         except ValueError as error:
             why.append(f"{who} {error}")
     raise ValueError("; ".join(why))
+
+
+def run_by_all(text: str, given: Mapping[str, Any]) -> list[Any]:
+    """What a model in base64 gives by ONNX Runtime, or by ONNX's reference, where each that has its operators runs it.
+
+    One of them alone may let pass what the other, and ONNX's text, does not.
+
+    Parameters
+    ----------
+    text : str
+        Of `encode_model`.
+    given : mapping of str to array
+        Its inputs.
+
+    Returns
+    -------
+    list
+        Its outputs, in its order.
+
+    Raises
+    ------
+    ValueError
+        Where one that has its operators does not run it, neither has them, or they make arrays of other shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnx import parser
+    >>> from tapestry_plan import ops
+    >>> text = 'agraph (float[4] x) => (int64[1, n] y) { y = NonZero(x) }'
+    >>> model = ops.encode_model(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'))
+    >>> ops.run_by_all(model, {"x": np.array([0, 2, 0, 1], np.float32)})[0].tolist()
+    [[1, 3]]
+    """
+    ways = (_open_session, _run_session), (_open_reference, _run_reference)
+    made = [run(text, given) for open_one, run in ways if not isinstance(open_one(text), str)]
+    if not made:
+        raise ValueError("neither ONNX Runtime nor ONNX's reference has its operators")
+    shapes = [[np.shape(array) for array in arrays] for arrays in made]
+    if shapes[0] != shapes[-1]:
+        raise ValueError(f"ONNX Runtime makes arrays of shapes {shapes[0]}, ONNX's reference of {shapes[-1]}")
+    return made[0]

@@ -26,7 +26,7 @@ from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, a
 from tapestry_plan.rewrite.equals import unify, unify_equal
 from tapestry_plan.rewrite.fusion import Fusion, is_builtin, open_block
 from tapestry_plan.rewrite.leaves import count_leaves, fix_bits, leaves
-from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
+from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view, view_once
 from tapestry_plan.rewrite.online_softmax import key_blocks
 from tapestry_plan.rewrite.recomputing import list_readers, recompute
 from tapestry_plan.rewrite.rules import (

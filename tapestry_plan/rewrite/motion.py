@@ -62,7 +62,7 @@ class Selected(Struct, frozen=True):
 
 
 @check_arguments
-def selected_view(graph: Graph, name: str, made: dict[str, View] | None = None) -> View:
+def selected_view(graph: Graph, name: str) -> View:
     """Return a tensor of a graph as a view of memory: one allocation for each stored tensor, under its name.
 
     All that `tapestry_sets` can be asked of views can so be asked of selections.
@@ -71,8 +71,6 @@ def selected_view(graph: Graph, name: str, made: dict[str, View] | None = None) 
     ----------
     graph : Graph
     name : str
-    made : dict, optional
-        Views of the graph's tensors that are there, by name; those that are made come to them.
 
     Raises
     ------
@@ -91,7 +89,11 @@ def selected_view(graph: Graph, name: str, made: dict[str, View] | None = None) 
     True
     """
     graph.tensor(name)
-    made = {} if made is None else made
+    return view_once(graph, name, {})
+
+
+def view_once(graph: Graph, name: str, made: dict[str, View]) -> View:
+    """A tensor of a graph as a view, of those that are made already, by name; new ones come to them."""
     for at in list_cascade(graph, name):
         if at in made:
             continue

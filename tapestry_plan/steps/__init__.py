@@ -8,7 +8,7 @@ From the ground up; each row stands on rows above it:
     layouts/mesh                          devices, by number and place
     layouts/layout  layouts/routes        which device holds what, and who sends it to whom
     layouts/cells  step                   sets of cells, cut and compared once; what a device does
-    layouts/placed                        where a tensor lies, said device by device
+    layouts/placed  residency             where a tensor lies, said device by device; what buffers have of it
     layouts/holders  layouts/reads        who holds a tensor, by device; which cells operators read
     layouts/local  layouts/merging        which blocks of views are not strided; parts merged in stages
     layouts/places  arenas/first_fit      where a block lies inside another one; an arena, filled as steps are written

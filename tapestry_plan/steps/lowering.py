@@ -25,6 +25,7 @@ from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_mer
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
+from tapestry_plan.steps.residency import Residency, Resident
 from tapestry_plan.steps.step import (
     HOST,
     KEPT,
@@ -66,13 +67,6 @@ class Lowered(Written, frozen=True):
     def nbytes_by_link(self) -> dict[tuple[int, int], int]:
         """Bytes from device to device."""
         return dict(sum(map(Counter, self.moved.values()), Counter()))
-
-
-class Resident(NamedTuple):
-    """Complete cells of a tensor that a buffer has."""
-
-    buffer: Buffer
-    cells: DisjointRegions
 
 
 class Taken(NamedTuple):
@@ -117,7 +111,7 @@ class _Lowering:
         self.algebra = CellAlgebra()
         self.blocks = OperatorBlocks(graph, mesh, self.layouts, reads, self.algebra)
         self.order = self.blocks.order
-        self.resident: defaultdict[tuple[str, int], list[Resident]] = defaultdict(list)
+        self.resident: defaultdict[tuple[str, int], Residency] = defaultdict(Residency)
         self.given: defaultdict[tuple[str, int], list[DisjointRegions]] = defaultdict(list)
         """What other devices have asked for that read from these."""
         self.held: dict[str, Holders] = {}
@@ -185,13 +179,14 @@ class _Lowering:
         # the device's own buffers, which costs no bytes between devices, and what is missing then from others.
         tensor, mine = self.graph.stored[name], self.resident[name, device]
         inside = Box.of(tensor.shape).contains(box)
-        for have in mine:
+        near = mine.list_near(self.algebra.box_around(need))
+        for have in near:
             padded = inside or have.buffer.fill == fill
             if padded and have.buffer.box.contains(box) and self.algebra.is_within(need, have.cells):
                 return have.buffer
         target = self.alloc(device, name, box, tensor.dtype, fill=None if inside else fill)
         missing = need
-        for have in mine:
+        for have in near:
             local = self.algebra.meet(missing, have.cells)
             self.copy(label, name, have.buffer, target, local)
             missing = self.algebra.less(missing, local)
@@ -203,12 +198,13 @@ class _Lowering:
             assert found == self.algebra.size(missing), f"no device holds all of {missing} of {name}"
         else:
             self.copy(label, name, None, target, missing)
-        mine.append(Resident(target, need))
+        mine.add(Resident(target, need), self.algebra.box_around(need))
         return target
 
     def _gather(self, label: str, name: str, holders: Iterable[int], target: Buffer, need: DisjointRegions) -> int:
         """Copy what a device needs, and has not received so far, from those that hold it; count the cells."""
-        had = [have.cells for have in self.resident[name, target.device]]
+        near = self.resident[name, target.device].list_near(self.algebra.box_around(need))
+        had = [have.cells for have in near]
         found = 0
         for holder in holders:
             cells = self._find_fresh(self._held_cells(name, holder), need, had)
@@ -341,7 +337,7 @@ class _Lowering:
             if source_buffer is not None:
                 self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells, piece))
         if name in self.shares:
-            self.resident[name, device].append(Resident(target, read))
+            self.resident[name, device].add(Resident(target, read), self.algebra.box_around(read))
         return Taken(target, is_own=name not in self.shares)
 
     # -- what other devices want -------------------------------------------------------------------------
@@ -450,7 +446,8 @@ class _Lowering:
         self.made[buffer.tensor, buffer.device] = buffer
         if buffer.part < 0:
             cells = self._held_cells(buffer.tensor, buffer.device)
-            self.resident[buffer.tensor, buffer.device].append(Resident(buffer, cells))
+            one = Resident(buffer, cells)
+            self.resident[buffer.tensor, buffer.device].add(one, self.algebra.box_around(cells))
 
     def _own_blocks(self, layout: Layout) -> dict[int, Box]:
         """The blocks of these devices."""

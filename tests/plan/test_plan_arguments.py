@@ -514,6 +514,7 @@ NOT_WALKED = {
     "ops.encode_model": "takes a message of another library; tests/plan/onnx/test_whole.py",
     "ops.check_reference": "takes what ops.encode_model gives",
     "ops.is_in_runtime": "of any name it says no",
+    "ops.run_by_all": "takes what ops.run_model takes, in a process of its own",
     "ops.run_model": "behind the block of ops.opaque, whose attributes were checked",
     "SymbolicTransfers.confirm": "takes the plan that it was made of; tests/plan/symbolic/test_symbolic_transfers.py",
     "ops.add_op": "Graph.op behind the functions of operators",

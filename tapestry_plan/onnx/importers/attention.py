@@ -13,7 +13,7 @@ from msgspec import Struct
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx.importers.quantized import product
-from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
+from tapestry_plan.onnx.nodes import Importing, Node, OutsideText, Result, refusal
 from tapestry_sets.limits import quote
 from tapestry_sets.views import pad
 
@@ -399,7 +399,7 @@ def rotary_embedding(at: Importing, node: Node) -> Result:
             "width) is needed: reshape it"
         )
     if attrs.get("interleaved", 0) not in (0, 1):
-        raise ValueError(f"interleaved is {attrs['interleaved']}; 0 and 1 are known")
+        raise OutsideText(f"interleaved is {attrs['interleaved']}; 0 and 1 are known")
     flat, width, turned = x.ndim == 3, 2 * at.shape(tables[0])[-1], attrs.get("rotary_embedding_dim", 0)
     if turned and not attrs.get("num_heads"):
         raise ValueError("rotary_embedding_dim needs num_heads")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor, concat
-from tapestry_plan.onnx.nodes import Array, Importing, Node, Result
+from tapestry_plan.onnx.nodes import Array, Importing, Node, OutsideText, Result
 from tapestry_plan.onnx.walks import DECLARATION, KIND
 from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote, tell_count
@@ -48,7 +48,7 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
                 "rows and hidden_size columns needed"
             )
         if "clip" in attrs and not attrs["clip"] > 0:
-            raise ValueError(f"clip is {attrs['clip']}; give a number above 0, or none")
+            raise OutsideText(f"clip is {attrs['clip']}; give a number above 0, or none")
         ends = _ends(at, node, steps, batch)
         sides = [_turned(x, ends) if back else x for back in backwards]
         each = concat([side.expand_dims(1) for side in sides], axis=1) if directions > 1 else sides[0].expand_dims(1)

@@ -10,7 +10,7 @@ from typing import Any
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.nodes import NO_CELLS, Importing, Node, NotOfGraphs, Result, axes_of, refusal
+from tapestry_plan.onnx.nodes import NO_CELLS, Importing, Node, NotOfGraphs, OutsideText, Result, axes_of, refusal
 from tapestry_sets.limits import quote
 
 
@@ -182,6 +182,10 @@ def resize(at: Importing, node: Node) -> Result:
         if given and len(given) != len(axes):
             raise ValueError(f"{label} is {quote(list(given))}, one for each of the axes {axes} is needed")
     factors, extents = [1.0] * x.ndim, list(x.shape)
+    if scales is not None and any(scale <= 0 for scale in scales.reshape(-1).tolist()):
+        raise OutsideText(
+            f"resize: scales is {quote(tuple(scales.reshape(-1).tolist()))}; each must be a finite number above 0"
+        )
     if scales is not None and scales.size:
         for axis, scale in zip(axes, scales.tolist(), strict=True):
             factors[axis] = scale

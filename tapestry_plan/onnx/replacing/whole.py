@@ -20,7 +20,6 @@ from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.inference import Way, infer_model
 from tapestry_plan.onnx.nodes import (
     CEIL_POOLS,
-    MISCOUNTED_OPSET,
     Importing,
     Node,
     NotOfGraphs,
@@ -224,7 +223,7 @@ def refuse_if_runs(at: Importing, node: Node, error: ValueError) -> RunsWhole:
     values = {name: at.value(name) for name in names if name not in types}
     try:
         told = _infer_node(at, node).graph.output
-        made = infer_model(model_of_node(at, node, types, values), "run").graph.output
+        made = infer_model(model_of_node(at, node, types, values), "all").graph.output
     except ValueError:
         raise error from None
     if not all(one == other for one, other in zip(told, made, strict=True) if _has_shape(one)):
@@ -283,7 +282,7 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
 def _is_miscounted(at: Importing, node: Node) -> bool:
     """Whether ONNX's inference counts windows of a pool that nobody computes."""
     is_pool = node.operator in CEIL_POOLS and bool(node.attrs.get("ceil_mode"))
-    return is_pool and at.opset <= MISCOUNTED_OPSET
+    return is_pool and at.opset <= tuning.MISCOUNTED_OPSET
 
 
 def _has_shape(value: Any) -> bool:

@@ -20,7 +20,7 @@ from math import gcd, prod
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source, cells_of
-from tapestry_plan.rewrite import follow_cells, follow_inputs, selected_view
+from tapestry_plan.rewrite import follow_cells, follow_inputs, view_once
 from tapestry_plan.search import tuning
 from tapestry_plan.steps import Facts, Layout, PeriodicBlock, SplitAxis, pull_back, unite
 from tapestry_sets.digits import point_of
@@ -366,7 +366,7 @@ class _Splits:
 
     def _list_readers(self, name: str, stored: str, parts: Iterable[DisjointRegions]) -> Iterator[DisjointRegions]:
         """The cells of a view that read parts of a tensor."""
-        view = selected_view(self.graph, name, self.views)
+        view = view_once(self.graph, name, self.views)
         home = next((each for each in view.cells if each.name == stored), None)
         for part in parts if home is not None else ():  # of what a view has parts it may read no cell
             found = ask_one(REFUSALS, view.preimage, {home: part})
