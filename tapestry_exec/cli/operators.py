@@ -85,7 +85,10 @@ EVERY_DTYPE = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8
 def find_operator(name: str) -> Op:
     """The declaration of an operator by name; a ValueError names the nearest ones."""
     if name not in BUILTIN_OPS:
-        raise ValueError(f"there is no operator {quote(name)}; {list_names(sorted(BUILTIN_OPS), name, 'operators')}")
+        raise ValueError(
+            f"there is no operator {quote(name)}; {list_names(sorted(BUILTIN_OPS), name, 'operators')}; those of ONNX "
+            "are listed by `tapestry ops --onnx`"
+        )
     return BUILTIN_OPS[name]
 
 

@@ -257,6 +257,8 @@ def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> s
     is_known = node.operator in names or has_runner(node, at)
     near = not is_known and get_close_matches(node.operator, names, 1)
     nearest = f"; {list_names(names, node.operator, 'operators')}" if near else ""
+    if node.domain and node.op_type in at.importers.keys() - IMPORTERS.keys():
+        nearest = f"; ops= has {quote(node.op_type)}, which lacks the domain: give it as {quote(node.operator)}"
     return f"{line}{nearest}{unknown}{whole}"
 
 

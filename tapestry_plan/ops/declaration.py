@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
-from tapestry_sets.limits import check_arguments, describe, hold_calls, kind_of, quote, read_hint
+from tapestry_sets.limits import check_arguments, describe, hold_calls, kind_of, quote, read_hint, tell_count
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
@@ -216,7 +216,7 @@ class _Counted(Struct, frozen=True):
         least, most = self.least, self.most
         if len(shapes) < least or (most is not None and len(shapes) > most):
             bound = f"{least}" if most == least else f"{least} to {'any number' if most is None else most}"
-            raise ValueError(f"{len(shapes)} operands given; the operator takes {bound}")
+            raise ValueError(f"{tell_count(len(shapes), 'operand')} given; the operator takes {bound}")
         return self.signature(shapes, {**dict(self.defaults), **attrs})
 
 

@@ -10,10 +10,10 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tapestry_exec import run
-from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan import Mesh, UnsupportedOp, ops, plan
 from tapestry_plan.onnx import load_onnx
 from tests.onnx_cases import floats
-from tests.onnx_models import ort
+from tests.onnx_models import model_of, ort
 
 F = np.float32
 
@@ -156,3 +156,15 @@ def test_pools_that_run_whole_have_the_shapes_of_runs() -> None:
     with pytest.raises(ValueError, match="reach over whole windows") as caught:
         load_onnx(model)
     assert not isinstance(caught.value, UnsupportedOp)
+
+
+# -- in words -----------------------------------------------------------------------------------------------------
+
+
+def test_a_declaration_by_the_type_alone_lacks_the_domain() -> None:
+    node = helper.make_node("FancyOp", ["x"], ["y"], domain="my.dom")
+    model = model_of([node], {"x": (4,)})
+    model.opset_import.append(helper.make_opsetid("my.dom", 1))
+    with pytest.raises(UnsupportedOp, match=r"'FancyOp', which lacks the domain: give it as 'my.dom::FancyOp'"):
+        load_onnx(model, ops={"FancyOp": ops.relu})
+    assert [node.op for node in load_onnx(model, ops={"my.dom::FancyOp": ops.relu}).nodes.values()] == ["relu"]
