@@ -120,13 +120,12 @@ def test_indices_of_windows_beyond_the_padding(window: dict[str, Any], order: in
 
 
 def product_of_vectors(cells: int) -> tuple[Any, dict[str, Any]]:
-    """QLinearMatMul of a vector, which its importer does not take and ONNX Runtime runs; of `cells` by 4 weights."""
-    rng = np.random.default_rng(0)
-    given: dict[str, Any] = {"a": np.arange(4, dtype=np.uint8), "sa": F(1), "za": np.uint8(1)}
-    given |= {"b": rng.integers(0, 9, (cells, 3)).astype(np.uint8), "sb": F(1), "zb": np.uint8(0)}
-    given |= {"sy": F(2), "zy": np.uint8(3)}
-    given = {name: np.asarray(value) for name, value in given.items()}
-    return model_of_node("QLinearMatMul", given, known=tuple(given)[1:]), {"a": given["a"]}
+    """A product of 4 cells by weights of some rows, which its importer does not take and ONNX Runtime runs."""
+    weights = np.random.default_rng(0).integers(-9, 9, (cells, 3)).astype(np.int8)
+    node = helper.make_node("DynamicQuantizeMatMul", ["x", "b", "s"], ["y"], "node", domain="com.microsoft")
+    model = model_of([node], {"x": (4,)}, constants={"b": weights, "s": np.array(0.5, np.float32)})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model, {"x": floats(4)}
 
 
 def test_what_an_importer_holds_for_wrong_runs_whole_where_it_runs() -> None:
@@ -144,7 +143,7 @@ def test_by_a_flag_it_is_refused() -> None:
 
 def test_what_nobody_runs_is_refused_as_before() -> None:
     model, _ = product_of_vectors(5)
-    with pytest.raises(ValueError, match=r"node 'node' \(QLinearMatMul\): ") as caught:
+    with pytest.raises(ValueError, match=r"node 'node' \(DynamicQuantizeMatMul\): ") as caught:
         load_onnx(model)
     assert not isinstance(caught.value, UnsupportedOp)
 
