@@ -40,7 +40,7 @@ def model_of_node(
 
 def on_devices(model: Any, feeds: dict[str, Any], opaque: bool = False) -> list[Any]:
     """What a plan for three devices makes, in the order of the outputs; its predicted bytes are counted."""
-    made = plan(load_onnx(model, opaque=opaque), Mesh(3))
+    made = plan(load_onnx(model, opaque=opaque), Mesh((3,)))
     found = run(made, feeds)
     assert found.nbytes_moved == made.nbytes_moved
     return [found.outputs[value.name] for value in model.graph.output]

@@ -89,7 +89,7 @@ def test_questions_of_cells_grow_with_the_operators(monkeypatch: pytest.MonkeyPa
     times = []
     for rows in (30, 60):
         asked.clear()
-        made = plan(row_by_row(rows), Mesh(3))
+        made = plan(row_by_row(rows), Mesh((3,)))
         found = run(made, {"x": floats(rows, 4), "state": floats(4)})
         assert found.nbytes_moved == made.nbytes_moved
         times.append(sum(asked.values()))
