@@ -69,7 +69,7 @@ Examples
 --------
 >>> from tapestry_plan import ops
 >>> sorted(ops.BESIDE_OPERATORS)[-3:]
-['reduction', 'run_by_all', 'run_model', 'space_to_depth']
+['run_by_all', 'run_model', 'space_to_depth']
 """
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.

@@ -16,7 +16,7 @@ from tests.cutting import run_cut
     ("op", "shapes", "attrs", "parts"),
     [
         ("add", [(2, 3), (4, 3)], {}, ["(2, 3)", "(4, 3)", "broadcast"]),
-        ("add", [(2, 3)], {}, ["1 operands", "takes 2"]),
+        ("add", [(2, 3)], {}, ["1 operand given", "takes 2"]),
         ("add_n", [], {}, ["0 operands"]),
         ("matmul", [(2, 3), (4, 5)], {}, ["3 columns (axis 1)", "4 rows (axis 0)"]),
         ("matmul", [(3,), (3, 5)], {}, ["rank 2 or more"]),
