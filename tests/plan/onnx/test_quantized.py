@@ -86,6 +86,7 @@ def numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], is_sca
     return wide.astype(dtype)
 
 
+@pytest.mark.heavy(4)
 @pytest.mark.parametrize("axis", [None, -1, 1, 0])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step)))
 def test_operators_have_the_bits_of_their_steps(
