@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from itertools import chain, islice, product
 from math import gcd, lcm, prod
 from operator import and_
@@ -531,6 +531,11 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
     """
     period = period_of(factors)
     whole, rest = divmod(hi - lo, period)
+    if period <= tuning.SHORT:
+        mask = _mask_of_period(tuple(s._listed(None) for s in factors), period)
+        lo %= period
+        to_end, from_begin = mask >> lo & ((1 << rest) - 1), mask & ((1 << max(lo + rest - period, 0)) - 1)
+        return whole * mask.bit_count() + to_end.bit_count() + from_begin.bit_count()
     groups = _coprime(factors) if whole else []
     if len(groups) > 1:
         each = prod([count_in_all(group, 0, period_of(group)) for group in groups])
@@ -556,6 +561,12 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
 def _union_mask(factors: Iterable[Integers], lo: int, hi: int) -> int:
     """Return the window of what explicit sets share as a bit mask."""
     return reduce(and_, [nests.union_bits(s._listed(None), lo, hi) for s in factors])
+
+
+@lru_cache(maxsize=128)
+def _mask_of_period(unions: tuple[tuple[Nest, ...], ...], period: int) -> int:
+    """Return one short common period as a bit mask; numbers of elements are looked for by many counts in it."""
+    return reduce(and_, [nests.union_bits(members, 0, period) for members in unions])
 
 
 def have_none(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:

@@ -18,6 +18,7 @@ from tapestry_plan.ir import OpNode, Selection
 from tapestry_plan.onnx import light_model
 from tests.graph_recipes import Recipe, built, recipes
 from tests.layered_models import bert, gpt, gpt2, vit
+from tests.machine_pace import slower
 
 Item = OpNode | Selection
 
@@ -222,11 +223,11 @@ def test_a_long_graph_folds_in_a_second() -> None:
     g = load_onnx(gpt(84, length=128))
     before = time.process_time()
     (block,) = fold(g)
-    assert len(g.nodes) + len(g.selections) > 2000 and time.process_time() - before < 1
+    assert len(g.nodes) + len(g.selections) > 2000 and time.process_time() - before < 1 * slower()
     assert isinstance(block, Repeated) and block.times == 84
     r, g = random.Random(0), Graph()
     xs = [g.input("x", (4, 4)), g.input("y", (4, 4))]
     for _ in range(1000):
         xs.append(r.choice(xs) + r.choice(xs))
     before = time.process_time()
-    assert len(unfold(fold(g))) == 1000 and time.process_time() - before < 5
+    assert len(unfold(fold(g))) == 1000 and time.process_time() - before < 5 * slower()

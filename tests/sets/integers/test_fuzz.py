@@ -1,8 +1,9 @@
 """Nothing hangs and nothing is wrong: random expressions of random sets, asked everything.
 
 Each question is answered as the expression's own meaning says, integer by integer in a window, or refused as
-`TooHard` or `TooManyPieces`; each within seconds of the processor's time, after which it is interrupted. An
-expression is drawn from its number alone. With ``pytest -s`` the slowest questions are listed.
+`TooHard` or `TooManyPieces`; each within seconds of the processor's time, after which it is interrupted; more of
+them where the machine is slow at the time. An expression is drawn from its number alone. With ``pytest -s`` the
+slowest questions are listed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces, limits
+from tests.machine_pace import slower
 from tests.sets.integers.test_differential import Levels, drawn, long_nest, sett_of
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="needs interval timers to interrupt")
@@ -80,7 +82,7 @@ class Report:
         self.asked += 1
         before = signal.signal(signal.SIGVTALRM, interrupt)
         began = time.process_time()
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds * slower())
         try:
             with limits(max_pieces=pieces):
                 return True, question()
@@ -360,7 +362,7 @@ def test_no_question_about_random_expressions_fails(report: Report) -> None:
     assert not report.crashed, f"{len(report.crashed)} of {report.asked}: {report.crashed[:5]}"
 
 
-ONCE_WRONG = {"numbered": (86, 2795, 3624, 4365, 4825, 4886), "plain": (978, 1820, 2131)}
+ONCE_WRONG = {"numbered": (17, 86, 2795, 3624, 4365, 4825, 4886), "plain": (978, 1820, 2131)}
 """Expressions with questions that failed once, or took up to 16 s."""
 
 

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, overlap, overlap_matrix, overlap_sizes, overlaps
+from tests.machine_pace import slower
 from tests.oracles import memory_for, read_view
 
 # --------------------------------------------------------------------------------------------------------- pages
@@ -137,5 +138,5 @@ def test_all_pairs_of_a_thousand_sequences_are_apart_soon() -> None:
     tokens = allocate((int(lengths.sum()), 16, 64), name="tokens")
     start = time.process_time()
     matrix = overlap_matrix(tokens.ragged(lengths))
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 2 * slower()
     np.testing.assert_array_equal(matrix, np.eye(1000, dtype=bool))

@@ -44,6 +44,7 @@ from tapestry_sets.views import (
     scatter_terms,
     tuning,
 )
+from tests.machine_pace import slower
 from tests.oracles import after_step, cell_read, listed_points, memory_for, read_view
 from tests.sets.views.test_adjoint import one_by_one, scattered
 from tests.strategies import subscripts, views
@@ -232,7 +233,7 @@ def test_a_hundred_thousand_indices_are_one_piece() -> None:
     assert len(view.pieces) == len(view[::7, 3:].pieces) == len(view.reshape(-1)[5:].pieces) == 1
     assert len(pad(view, 1).pieces) == len(concatenate([view, A]).pieces) + 3
     assert view == A.take(table[::-1], axis=0)[::-1] and hash(view) == hash(view[:][:])
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 20 * slower()
     with pytest.raises(TooManyPieces, match="a table of 100000 indices"):
         to_isl(view)
     with pytest.raises(TooManyPieces):

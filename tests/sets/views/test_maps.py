@@ -27,6 +27,7 @@ from tapestry_sets.views import (
 )
 from tapestry_sets.views.documents import piece_from_dict, piece_to_dict
 from tapestry_sets.views.pieces.piece import simplify_piece
+from tests.machine_pace import slower
 from tests.oracles import memory_for, read_view, readers
 from tests.strategies import factorizations, views
 
@@ -283,7 +284,7 @@ def test_many_pieces_are_composed_soon_and_within_limits() -> None:
     view = pad(view.reshape(5, 18, 14), ((0, 0), (7, 3), (0, 0)), "reflect")
     start = time.process_time()
     pieces = view.pieces
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 2 * slower()
     assert 10 < len(pieces) < 200
     again = pad(view.sources[0], ((0, 0), (7, 3), (0, 0)), "reflect")
     with limits(max_pieces=12), pytest.raises(TooManyPieces, match=r"composition of views: .* more than 12; ask about"):
