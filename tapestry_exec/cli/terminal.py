@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from io import StringIO
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -258,34 +257,48 @@ def print_table(
 ) -> None:
     """Print a table to stdout; columns in `numbers` are aligned at the right. The legend says what columns are.
 
-    In a terminal cells are folded to its width. Elsewhere a row is a line, so that names are found in it, however long.
+    In a terminal cells are folded to its width. Elsewhere a row is a line, so that names are found in it, however long;
+    a cell that is far longer than others pushes the rest of its own row to the right.
     """
     from rich.box import SIMPLE
-    from rich.cells import cell_len
     from rich.console import Console, JustifyMethod
     from rich.table import Table
 
     is_terminal = sys.stdout.isatty()
-    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for k, head in enumerate(heads):
-        justify: JustifyMethod = "right" if k in numbers else "left"
-        table.add_column(
-            head, justify=justify, overflow="fold", no_wrap=k in numbers or not is_terminal, min_width=len(head)
-        )
-    cells = [list(row) for row in rows]
-    for row in cells:
-        table.add_row(*(_plain(cell) for cell in row))
     console = Console(file=sys.stdout, width=None if is_terminal else tuning.PIPED_WIDTH, highlight=False)
-    whole = sum(max(map(cell_len, column)) + 4 for column in zip(heads, *cells, strict=True))
     with naming_stdout():
         if title:  # in a line of its own, however narrow the table is
             console.print(_plain(title), style="italic", soft_wrap=True)
         if is_terminal:
+            table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+            for k, head in enumerate(heads):
+                justify: JustifyMethod = "right" if k in numbers else "left"
+                table.add_column(head, justify=justify, overflow="fold", no_wrap=k in numbers, min_width=len(head))
+            for row in rows:
+                table.add_row(*map(_plain, row))
             console.print(table)
         else:
-            shown = StringIO()
-            wide = Console(file=shown, width=whole, highlight=False)
-            wide.print(table)
-            sys.stdout.writelines(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines())
+            sys.stdout.writelines(f"{line.rstrip()}\n" for line in _piped_rows(heads, rows, numbers))
         if legend:
             console.print(_plain(legend), style="dim")
+
+
+def _piped_rows(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> Iterator[str]:
+    """Return a table for a file or another program, line by line."""
+    from rich.cells import cell_len
+
+    cells = [[escape_controls(cell, keep="") for cell in row] for row in rows]
+    widths = [
+        max([cell_len(head), *(n for cell in column if (n := cell_len(cell)) <= tuning.PIPED_CELL)])
+        for head, *column in zip(heads, *cells, strict=True)
+    ]
+    yield ""
+    for number, row in enumerate([list(heads), *cells]):
+        gaps = [" " * max(0, width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        padded = [
+            gap + cell if k in numbers else cell + gap for k, (cell, gap) in enumerate(zip(row, gaps, strict=True))
+        ]
+        yield f" {'  '.join(padded)}"
+        if not number:
+            yield f" {'─' * (sum(widths) + 2 * len(widths) - 2)}"
+    yield ""

@@ -12,6 +12,8 @@ PARTS_TOLD = 3
 """Of an operator of ONNX, how many operators that an example becomes are listed."""
 PIPED_WIDTH = 110
 """Columns of the words around a table that no terminal shows."""
+PIPED_CELL = 60
+"""Cells of such a table that are longer widen no column: what is behind them in their row stands further right."""
 
 LONG_WAIT = 0.01
 """Seconds that devices stood still for another one are printed where they are more than this share of the run's."""
