@@ -381,6 +381,11 @@ class NumpyDevice:
         self._settled_nbytes = max((self._known[number][3] for number in alone), default=0)
         return settled
 
+    @property
+    def settled(self) -> Collection[int]:
+        """The buffers that `take_settled` takes the places of."""
+        return self._settled.keys()
+
     def take_settled(self) -> None:
         """Take their places all at once, in a run that leaves out the steps that do."""
         self._arrays |= self._settled

@@ -38,6 +38,7 @@ from tapestry_exec.run import (
     Source,
     Start,
     find_together,
+    list_own_cores,
     load_backend,
     make_portable,
     one_blas_thread,
@@ -240,7 +241,7 @@ class DeviceProcess:
     def serve(self) -> None:
         """Answer messages until there are no more."""
         ways: dict[str, Callable[..., None]] = {"setup": self._set_up, "place": self._place, "run": self._run}
-        with suppress(EOFError, ConnectionError):
+        with suppress(EOFError, ConnectionError), one_blas_thread():
             while (message := self.caller.recv())[0] != "end":
                 try:
                     ways[message[0]](*message[1:])
@@ -280,7 +281,7 @@ class DeviceProcess:
         feeds = {**setup.files, **slots, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
         found: dict[int, tuple[Counts, list[Array]]] = {}
-        with one_blas_thread(), np.errstate(**errors):
+        with np.errstate(**errors):
             for device, member in self.members.items():
                 self.at = device
                 member.begin(feeds, given, begin, start, not is_told)
@@ -291,7 +292,7 @@ class DeviceProcess:
         for device, (_, cells) in found.items():
             for slot, array in zip(setup.outputs[device], cells, strict=True):
                 view_slot(shared, slot)[: len(array)] = array  # what was written elsewhere has no cells
-        self.caller.send(("done", [found[device][0] for device in self.members]))
+        self.caller.send_bytes(pickle.dumps(("done", [found[device][0] for device in self.members])))
 
     def _do_steps(self, tell: Callable[[int, str], None] | None) -> None:
         """Do the steps of the run that has begun: in one loop, where all know them by heart."""
@@ -446,10 +447,10 @@ def _keep_apart(number: int, many: int) -> None:
     The system takes who writes to a pipe for one that is about to sleep, and wakes the reader on the same core: two
     processes were on one of two cores for milliseconds.
     """
-    if hasattr(os, "sched_getaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
+    own = list_own_cores(many)
+    if own is not None:
         with suppress(OSError):  # where that is forbidden it is only slower
-            os.sched_setaffinity(0, {core for k, core in enumerate(cores) if k == number or k >= many})
+            os.sched_setaffinity(0, os.sched_getaffinity(0) - {core for k, core in enumerate(own) if k != number})
 
 
 def _die_with_parent() -> None:

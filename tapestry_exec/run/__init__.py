@@ -64,7 +64,14 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.rehearsed import Rehearsal, are_same_ops
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
-from tapestry_exec.run.room import check_room, count_cores, free_nbytes, free_nbytes_of_each
+from tapestry_exec.run.room import (
+    check_room,
+    count_cores,
+    find_core,
+    free_nbytes,
+    free_nbytes_of_each,
+    list_own_cores,
+)
 from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_placed, make_result
 from tapestry_exec.run.settled import Timed
 from tapestry_exec.run.stages import StagedResult, run_stages

@@ -1,10 +1,11 @@
-"""Memory of this host that is free, as far as the system says it: of the machine, of a container, of this process."""
+"""Memory of this host that is free, of the machine, of a container, of this process; and its cores; where it says."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 
 from tapestry_sets.limits import quote, tell_count
 
@@ -144,3 +145,25 @@ def _address_space() -> Iterator[int]:
 def count_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def list_own_cores(many: int) -> list[int] | None:
+    """By process: the core that may be its own; None where they are too few, or the system does not tell."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return cores[:many] if len(cores) >= many else None
+
+
+def find_core() -> int | None:
+    """The core on which this thread runs at the moment; None where the system does not tell."""
+    ask = _ask_for_core()
+    return None if ask is None else ask()
+
+
+@cache
+def _ask_for_core() -> Callable[[], int] | None:
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None).sched_getcpu
+    except (AttributeError, ImportError, OSError):
+        return None

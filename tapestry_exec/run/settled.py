@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -98,10 +98,13 @@ class Timed(NamedTuple):
     @classmethod
     def of(cls, noted: Iterable[Noted], events: bytes | None = None) -> Timed:
         """Of what is noted, with the events as they were packed before."""
-        plain = [_leave_times(one) if isinstance(one, TraceEvent) else cast(tuple[Any, ...], one) for one in noted]
+        # A `TraceEvent` is a tuple too; of the thousands here nearly all are plain ones.
+        plain: list[tuple[Any, ...]] = [
+            one if type(one) is tuple else _leave_times(cast(TraceEvent, one)) for one in noted
+        ]
         if events is None:
             events = pack_noted([one[0] for one in plain])
-        return cls(events, array("d", chain.from_iterable(one[1:] for one in plain)).tobytes())
+        return cls(events, array("d", [seconds for one in plain for seconds in one[1:]]).tobytes())
 
     def list_events(self) -> list[TraceEvent]:
         """The events with their times."""

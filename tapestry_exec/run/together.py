@@ -12,7 +12,7 @@ is sent as early as its program has it, and what comes from there is waited for:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from tapestry_exec.run import tuning
 from tapestry_exec.run.interpreter import Interpreter
 from tapestry_exec.run.rehearsed import Rehearsed
 from tapestry_exec.run.room import count_cores
-from tapestry_plan.steps import Collective, DeviceStep, Recv, Send
+from tapestry_plan.steps import Alloc, Collective, DeviceStep, Free, Recv, Send
 
 Played = tuple[Interpreter, Sequence[DeviceStep]]
 """Who does the steps of a device in a run that has begun, and what these are."""
@@ -93,6 +93,7 @@ def _bring_together(group: Mapping[int, Played]) -> Together | None:
         parts, place, sent = interpreter.by_heart, -1, 0
         if steps and not parts:
             return None
+        lies = _list_lying(group, interpreter, steps)
         for at in steps:
             step, part, total = at.step, parts.get(at.number), -1
             kind = CueKind.DO if part is None else CueKind.CALL
@@ -115,9 +116,24 @@ def _bring_together(group: Mapping[int, Played]) -> Together | None:
                     kind = CueKind.COPY
             if isinstance(step, Collective):  # several devices do it at once
                 return None
+            if part is not None and isinstance(step, Alloc | Free) and step.buffer in lies:
+                part = part._replace(calls=())
             found.append((place, Cue(at, kind, None if kind in (CueKind.DO, CueKind.ASK) else part, total)))
     found.sort(key=lambda one: one[0])
     return Together([cue for _, cue in found], near, tuple(one.by_heart for one, _ in group.values()))
+
+
+def _list_lying(group: Mapping[int, Played], interpreter: Interpreter, steps: Sequence[DeviceStep]) -> set[int]:
+    """Buffers whose places need not be taken or given back, as who reads there is in the loop, or has copies."""
+    parts = interpreter.by_heart
+    lent = {
+        at.step.src
+        for at in steps
+        if isinstance(at.step, Send) and at.step.peer not in group
+        if (part := parts.get(at.number)) is None or part.post is None
+    }
+    settled: Collection[int] = getattr(interpreter.memory, "settled", ())
+    return set(settled) - lent
 
 
 class Ensemble:

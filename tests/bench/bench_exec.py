@@ -19,9 +19,11 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from threading import Thread
@@ -260,10 +262,20 @@ def small_payload(rounds: int) -> list[str]:
     ]
 
 
-def pack_rows(nbytes: int, rounds: int) -> list[Share]:
-    """Every case in each of several passes, and the medians of the passes: other work seldom meets a case in most."""
+def measure_all(nbytes: int, rounds: int) -> list[Share]:
     every = [case for length in RUNS_NBYTES for case in cases(length // ITEM.itemsize, nbytes // ITEM.itemsize)]
-    passes = [[measured(case, max(3, rounds // PASSES)) for case in every] for _ in range(PASSES)]
+    return [measured(case, rounds) for case in every]
+
+
+def pack_rows(nbytes: int, rounds: int) -> list[Share]:
+    """Every case in each of several passes, and the medians of the passes: other work seldom meets a case in most.
+
+    Each pass is a process of its own, since where the heap lays a payload out is luck that stays until its end.
+    """
+    passes = []
+    for _ in range(PASSES):
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            passes.append(alone.submit(measure_all, nbytes, max(3, rounds // PASSES)).result())
     found = []
     for shares in zip(*passes, strict=True):
         names = ("pack", "unpack", "control", "peer_gigabytes")

@@ -182,7 +182,10 @@ def run_often() -> None:
     assert_alike(run(tight, inputs, backend=make_backend()), run(tight, inputs, backend=one_process()))
     g, carry, feeds = training_step()
     q = plan(g, Mesh((WORLD.size,)), tie=carry)
-    with deploy(q, backend=make_backend(), carry=carry) as placed, deploy(q, backend=one_process(), carry=carry) as other:
+    with (
+        deploy(q, backend=make_backend(), carry=carry) as placed,
+        deploy(q, backend=one_process(), carry=carry) as other,
+    ):
         for k in range(3):
             given = feeds if k == 0 else {"x": feeds["x"]}
             assert_alike(placed.run(given), other.run(given))

@@ -23,7 +23,7 @@ from tapestry_exec.processes import backend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells
 from tapestry_exec.processes.worker import Arrivals, Slots
-from tapestry_exec.run import Parcel, count_cores, share_out
+from tapestry_exec.run import Parcel, count_cores, find_core, share_out
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.steps import Buffer, Recv, spill
@@ -250,6 +250,31 @@ def test_a_process_that_dies_is_named_and_all_others_end() -> None:
         match=r"the process of devices? 0.* died \(signal 9\) at step \d+ \(compute 'act' .* before the run was done",
     ):
         run(p, inputs, backend="processes", ops=as_relu(die_first))
+
+
+def test_the_process_that_has_this_core_is_told_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins at once, and the caller, who runs there, would come to tell the others behind it."""
+    assert find_core() in (os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else (None,))
+    p, inputs = made()
+    told, tell = list[Any](), backend.ProcessSession._tell
+
+    def note(session: backend.ProcessSession, process: Any, message: Any) -> None:
+        told.append((session.processes.index(process), message[0]))
+        tell(session, process, message)
+
+    monkeypatch.setattr(backend.ProcessSession, "_tell", note)
+    monkeypatch.setattr(backend, "list_own_cores", lambda many: [3, 5, 8, 9][:many])
+    orders = {3: [1, 2, 3, 0], 5: [0, 2, 3, 1], 9: [0, 1, 2, 3], 4: [0, 1, 2, 3], None: [0, 1, 2, 3]}
+    with deploy(p, backend=ProcessBackend(processes=4)) as placed:
+        for here, order in orders.items():
+            monkeypatch.setattr(backend, "find_core", lambda here=here: here)
+            told.clear()
+            placed.run(inputs)
+            assert told == [(k, "run") for k in order]
+        monkeypatch.setattr(backend, "list_own_cores", lambda many: None)
+        told.clear()
+        placed.run(inputs)
+        assert told == [(k, "run") for k in range(4)]
 
 
 def test_devices_share_processes_where_that_is_even() -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,13 +19,14 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_info
 
 from tapestry_exec import NumpyBackend, StepFailed, deploy, run
-from tapestry_exec.run import Ensemble, together, tuning
+from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run import Ensemble, share_out, together, tuning
 from tapestry_exec.run.ways import one_blas_thread, threads
 from tapestry_exec.run.ways.threads import Inbox
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import matmul, relu, tanh
-from tapestry_plan.steps import least_memory, spill
+from tapestry_plan.steps import HOST, Buffer, Copy, least_memory, spill
 from tests.plan.steps.test_programs import cases
 from tests.ways_of_running import Threads, assert_same
 
@@ -171,6 +173,34 @@ def test_devices_that_know_their_steps_by_heart_say_what_they_wait_for(monkeypat
             placed.run(inputs)
         monkeypatch.undo()
         assert_same(placed.run(inputs), wanted)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_places_of_what_stays_in_one_loop_are_taken_once(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What devices of other threads read where it lies is given back, and its place taken, in every run."""
+    p, inputs = made()
+    monkeypatch.setattr(together, "count_cores", lambda: cores)
+    monkeypatch.setattr(threads, "count_cores", lambda: cores)
+    taken, alloc = list[int](), NumpyDevice.alloc
+
+    def note(device: NumpyDevice, buffer: Buffer, shape: Sequence[int]) -> None:
+        taken.append(buffer.id)
+        alloc(device, buffer, shape)
+
+    monkeypatch.setattr(NumpyDevice, "alloc", note)
+    other = {"x": inputs["x"][::-1].copy()}
+    wanted = run(p, other, backend="serial")
+    with deploy(p, backend=Threads()) as placed:
+        for _ in range(4):
+            placed.run(inputs)
+        taken.clear()
+        assert placed.run(other).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+    thread = {device: k for k, group in enumerate(share_out([1.0] * 4, cores)) for device in group}
+    device = {buffer.id: buffer.device for buffer in p.buffers}
+    copies = [one for one in p.steps if isinstance(one, Copy) and HOST not in (one.src, one.dst)]
+    apart = {one.src for one in copies if thread[device[one.src]] != thread[device[one.dst]]}
+    kept = {number for output in p.outputs for number, _ in output.blocks}  # until the caller has read them
+    assert set(taken) == apart | kept and bool(apart) == (cores > 1)
 
 
 def sleep_on_first(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
