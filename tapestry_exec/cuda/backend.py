@@ -325,7 +325,7 @@ class CupyBackend:
         own._given, own._gpus, own._peers = self.cupy, dict(self._gpus), set(self._peers)
         own.capture = not self.blocking if self.capture is None else self.capture
         own._has_state = bool(what.stays.given)
-        found = PreparedPlan(what.prepared.plan, own)
+        found = PreparedPlan(what.prepared.plan, own).bringing({one.name for one in what.prepared.outputs})
         prepared: PreparedPlan = found.laid_out(what.stays.buffers, what.stays.arenas_nbytes, what.stays.apart)
         gpus = own.gpus_of(prepared.plan.mesh.size)
         own._prepare(sorted(set(gpus) - {HOST}))

@@ -479,7 +479,7 @@ class DaskSession:
         if self.stream.is_on(LOOK_SECONDS):
             self._show(counts, [values[0] for values, _ in answers])
         written = start.written if start else None
-        return make_result(self.plan, cells, counts, seconds, links, written, clock_error=self.clock_error)
+        return make_result(self.what.prepared, cells, counts, seconds, links, written, clock_error=self.clock_error)
 
     def _begin_run(self, first: int) -> None:
         """Nothing is known of devices in a run that begins with a step of the plan."""

@@ -241,6 +241,7 @@ class MpiSession:
     def _begin(self, told: Counter[str] | None) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
+        more["outputs"] = ", ".join(one.name for one in self.what.prepared.outputs)
         found = self.mail.exchange({**find_versions(), **more, "clock": name_clock(), "bell": self.mail.bell.tell()})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
@@ -399,9 +400,9 @@ class MpiSession:
         )
         links = {link: nbytes for one in counts for link, nbytes in one.links.items() if nbytes}
         if start is None or start.written is None:
-            return make_result(self.plan, cells, counts, seconds, links, clock_error=error)
+            return make_result(self.what.prepared, cells, counts, seconds, links, clock_error=error)
         written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
-        result = make_result(self.plan, cells, counts, seconds, links, written, clock_error=error)
+        result = make_result(self.what.prepared, cells, counts, seconds, links, written, clock_error=error)
         self.mail.exchange(None)  # so that all read what was written
         self.mail.finish()
         return result

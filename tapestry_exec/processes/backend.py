@@ -253,7 +253,7 @@ class ProcessSession:
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
-        return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
+        return make_result(self.what.prepared, cells, counts, seconds, links, start.written if start else None)
 
     def _last_of_this_core(self) -> list[Connection]:
         """The processes, the one that has this core last: it begins at once, and what else is here waits for long."""

@@ -89,7 +89,7 @@ def lay_out_run(what: Deployed) -> Layout:
         for at in received
         if isinstance(at.step, Recv)
     ]
-    blocks = [block for output in prepared.plan.outputs for block in output.blocks]
+    blocks = [block for output in prepared.outputs for block in output.blocks]
     taken = [
         ((region.size if k not in what.own else 0,), buffers[number].dtype) for k, (number, region) in enumerate(blocks)
     ]

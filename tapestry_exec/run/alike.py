@@ -18,6 +18,7 @@ MENDS = {
     "BLAS": "run on machines of one kind, with the same build of NumPy: products would differ in their last bits",
     "collectives": "give MpiBackend the same on all ranks",
     "devices": "give MpiBackend the same device= on all ranks",
+    "outputs": "give deploy the same outputs= on all ranks",
 }
 """How to mend what is not equal, beside installing it."""
 

@@ -34,7 +34,7 @@ from tapestry_exec.run.results import (
 )
 from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.sessions import Deployed, Session, begin_session, closing
-from tapestry_exec.run.stores import MappedFiles, Source
+from tapestry_exec.run.stores import MappedFiles, Source, check_label
 from tapestry_exec.run.trace import write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
 from tapestry_plan.rewrite import list_inside, with_ops
@@ -525,6 +525,7 @@ def _stand_in(graph: Graph, names: Collection[str]) -> dict[str, Array]:
     ops="it maps names to operators, as {op.name: op}",
     carry="it maps outputs to inputs, as {'new_w': 'w'}",
     memory_nbytes="give a number of bytes",
+    outputs="give labels of outputs, as ['loss']",
 )
 def deploy(
     shard_plan: ShardPlan,
@@ -534,6 +535,7 @@ def deploy(
     ops: Mapping[str, Op] | None = None,
     carry: Mapping[str, str] | None = None,
     memory_nbytes: int | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> Deployment:
     """Place a plan's programs and constants once, to run it often.
 
@@ -549,6 +551,9 @@ def deploy(
         cache of keys. Each output must lie where its input begins: plan with ``tie=carry``. Where the plan has it
         overwrite the input, as ``w - rate * slope`` may, nothing is copied; else it is, behind the run. After a run
         that failed the inputs must be given again.
+    outputs : sequence of str, optional
+        Labels of the outputs that runs bring to the caller; all by default. Others stay where they are made: weights
+        and caches that are carried need not be copied out in each run.
 
     Returns
     -------
@@ -558,8 +563,9 @@ def deploy(
     Raises
     ------
     ValueError
-        As of `run`; for names in `carry` that the graph has not, and for an output that does not lie where its input
-        begins; for a backend on whose devices nothing stays; where what stays does not fit into the memory given.
+        As of `run`; for names in `carry` and `outputs` that the graph has not, and for an output that does not lie
+        where its input begins; for a backend on whose devices nothing stays; where what stays does not fit into the
+        memory given.
     InvalidPlan, MemoryError
         As of `run`.
 
@@ -575,6 +581,12 @@ def deploy(
     ...     results = [placed.run(given) for given in ({"x": np.ones(4, np.float32)}, {}, {})]
     >>> [r.outputs["y"].tolist()[0] for r in results], [r.nbytes_placed for r in results[:2]], placed.nbytes_placed
     ([2.0, 4.0, 8.0], [(8, 8), (0, 0)], (8, 8))
+
+    State that nobody reads in between stays where it is:
+
+    >>> with deploy(p, carry={"y": "x"}, outputs=[]) as placed:
+    ...     [dict(placed.run(given).outputs) for given in ({"x": np.ones(4, np.float32)}, {})]
+    [{}, {}]
     """
     prepared = PreparedPlan(shard_plan, backend)
     if not getattr(type(prepared.backend), "keeps", False):
@@ -583,4 +595,8 @@ def deploy(
         caps = shard_plan.mesh.limit_memory(memory_nbytes)
         prepared = prepared.within(memory_nbytes)
         known = _name_ops(prepared.plan, ops)
+        if outputs is not None:
+            for label in outputs:
+                check_label(prepared.plan.graph, label, "outputs")
+            prepared = prepared.bringing(outputs)
     return Deployment(prepared, constants, known, carry or {}, caps)

@@ -331,7 +331,7 @@ def list_parts(what: Deployed) -> Iterator[DevicePart]:
     arenas = prepared.arenas_nbytes if what.stays is None else what.stays.arenas_nbytes
     programs = prepared.programs if what.stays is None else what.stays.programs
     ops = {node.op: what.ops[node.op] for node in work.nodes.values()}
-    blocks = [(k, *block) for k, block in enumerate(b for output in prepared.plan.outputs for b in output.blocks)]
+    blocks = [(k, *block) for k, block in enumerate(b for output in prepared.outputs for b in output.blocks)]
     for device in range(size):
         buffers = {n: buffer for n, buffer in work.buffers.items() if buffer.device == device}
         numbers = {at.number for at in programs[device]}

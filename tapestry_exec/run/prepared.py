@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ class PreparedPlan(Guarded):
         By device: bytes of its arena, as far as the plan's buffers reach.
     payloads_nbytes : tuple of int
         By device: bytes of the largest payload that it packs or unpacks.
+    outputs : tuple of Output
+        What runs bring to the caller; all that the plan has, unless a deployment brings some alone.
 
     Raises
     ------
@@ -115,6 +118,7 @@ class PreparedPlan(Guarded):
     seconds: tuple[float, ...]
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
+    outputs: tuple[Output, ...]
 
     @check_arguments(plan="make one with plan(graph, mesh)", backend=KNOWN)
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
@@ -127,6 +131,7 @@ class PreparedPlan(Guarded):
         put_fields(self, plan=plan, backend=backend, shards=found.work.shards, work=found.work, seconds=found.seconds)
         put_fields(self, steps=found.steps, programs=found.programs)
         put_fields(self, arenas_nbytes=found.arenas_nbytes, payloads_nbytes=found.payloads_nbytes)
+        put_fields(self, outputs=plan.outputs)
 
     def within(self, memory_nbytes: int | None) -> PreparedPlan:
         """This plan, or the one that stands for it where arenas may have no more bytes, which spills."""
@@ -149,7 +154,13 @@ class PreparedPlan(Guarded):
         if work is None:
             overtaken: FrozenDict[int, int] = FrozenDict(list_overtaken(self.plan.steps, buffers))
             work = self._found.laid_out[key] = replace(self.work, buffers=buffers, overtaken=overtaken, apart=apart)
-        put_fields(made, work=work, arenas_nbytes=tuple(arenas_nbytes))
+        put_fields(made, work=work, arenas_nbytes=tuple(arenas_nbytes), outputs=self.outputs)
+        return made
+
+    def bringing(self, names: Collection[str]) -> PreparedPlan:
+        """The same, of whose outputs runs bring these to the caller; the others stay where they are made."""
+        made = copy(self)
+        put_fields(made, outputs=tuple(one for one in self.outputs if one.name in names))
         return made
 
     def list_known_cuts(self, device: int, carried: Collection[str] | None) -> dict[int, Cut]:

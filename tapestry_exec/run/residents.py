@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.run.checkpoints.cuts import find_constant, is_placing
 from tapestry_exec.run.prepared import PreparedPlan, list_payloads
+from tapestry_exec.run.stores import check_label
 from tapestry_plan.steps import (
     Alloc,
     Buffer,
@@ -251,9 +252,7 @@ def _find_about(step: ProgramStep) -> int | None:
 
 def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
     for label, name in carry.items():
-        if label not in plan.graph.outputs:
-            known = list_names(plan.graph.outputs, label, "outputs")
-            raise ValueError(f"carry: the graph has no output {quote(label)}; {known}")
+        check_label(plan.graph, label, "carry")
         stored = plan.graph.stored.get(name)
         if stored is None or stored.kind != "input":
             inputs = [one.name for one in plan.graph.stored.values() if one.kind == "input"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from tapestry_exec.run.settled import Record
 from tapestry_exec.run.stores import Written, take_whole
 from tapestry_exec.run.trace import TraceEvent, Wait, list_waits
 from tapestry_plan.report import show_run
-from tapestry_plan.steps import DeviceCounts, ShardPlan
+from tapestry_plan.steps import DeviceCounts, Output, ShardPlan
 from tapestry_sets.limits import FrozenDict, Public, Units, cut_text, quote
 from tapestry_sets.regions import Region
 
@@ -275,13 +275,15 @@ class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
         return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def assemble_outputs(plan: ShardPlan, cells: Sequence[Array], written: Written | None = None) -> dict[str, Any]:
+def assemble_outputs(
+    plan: ShardPlan, outputs: Iterable[Output], cells: Sequence[Array], written: Written | None = None
+) -> dict[str, Any]:
     """The outputs of their blocks' cells; viewed outputs are read through their views here.
 
     Those that are written elsewhere are completed here, and are the arrays that were given.
     """
     graph, out, rest, k = plan.graph, dict[str, Any](), iter(cells), -1
-    for output in plan.outputs:
+    for output in outputs:
         source = graph.source(output.tensor)
         target = None if written is None else written.targets.get(output.name)
         if target is not None and written is not None and source.direct:

@@ -30,7 +30,7 @@ from tapestry_exec.run.stores import Written
 from tapestry_exec.run.trace import on_devices
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import DeviceStep, Send, ShardPlan
+from tapestry_plan.steps import DeviceStep, Send
 from tapestry_sets.limits import FrozenDict
 
 
@@ -148,7 +148,7 @@ class LocalSession:
         recording = self.engine.recorded(prepared.plan) if is_plain else None
         if recording is not None:
             try:
-                return _launch_again(prepared.plan, recording, host, progress)
+                return _launch_again(prepared, recording, host, progress)
             except StepFailed:
                 self.engine.discard(prepared.plan)
                 raise
@@ -316,7 +316,7 @@ def interpret(
         assert not isinstance(noted, Timed), "devices with queues are in this process"
         record = Record.of((on_devices(list_noted(noted), engine.times(begin), counts), ()))
     buffers = prepared.work.buffers
-    blocks = [block for output in prepared.plan.outputs for block in output.blocks]
+    blocks = [block for output in prepared.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
     for k, (number, region) in enumerate(blocks):
         taken = mine[buffers[number].device].take(number, region)
@@ -329,7 +329,7 @@ def interpret(
             written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
         ]
     links = loop.links + sum((one.links for one in mine), Counter())
-    return make_result(prepared.plan, cells, [one.count() for one in mine], seconds, links, written, record)
+    return make_result(prepared, cells, [one.count() for one in mine], seconds, links, written, record)
 
 
 def _rehearse(job: Job, mine: Sequence[Interpreter]) -> None:
@@ -352,7 +352,7 @@ def _wants_threads(prepared: PreparedPlan) -> bool:
 
 
 def make_result(
-    plan: ShardPlan,
+    prepared: PreparedPlan,
     cells: Sequence[Array],
     counts: Sequence[Counts],
     seconds: float,
@@ -368,7 +368,7 @@ def make_result(
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes
     return RunResult(
-        assemble_outputs(plan, cells, written),
+        assemble_outputs(prepared.plan, prepared.outputs, cells, written),
         FrozenDict(links),
         tuple(received),
         tuple(one.placed for one in counts),
@@ -394,7 +394,7 @@ def finish(wait: Callable[[], None]) -> None:
 
 
 def _launch_again(
-    plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None
+    prepared: PreparedPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None
 ) -> RunResult:
     """Launch what was recorded: it moves and holds what its run did, which was counted then."""
     begin = perf_counter()
@@ -407,6 +407,8 @@ def _launch_again(
         ) from error
     seconds = perf_counter() - begin
     if progress is not None:
+        plan = prepared.plan
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
     counted: RunResult = recording.result
-    return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, record=Record())
+    outputs = assemble_outputs(prepared.plan, prepared.outputs, cells)
+    return replace(counted, outputs=outputs, seconds=seconds, record=Record())

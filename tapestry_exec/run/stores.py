@@ -393,6 +393,13 @@ class Written(Struct, frozen=True):
         return cells[:0]
 
 
+def check_label(graph: Graph, label: str, argument: str) -> None:
+    """Raise ValueError for an output that the graph does not have."""
+    if label not in graph.outputs:
+        known = list_names(graph.outputs, label, "outputs")
+        raise ValueError(f"{argument}: the graph has no output {quote(label)}; {known}")
+
+
 def find_targets(
     graph: Graph,
     outputs: Sequence[Output],
@@ -419,8 +426,8 @@ def find_targets(
     TypeError
         For what is not an array of Zarr's.
     ValueError
-        For outputs that the graph does not have, arrays of another shape or dtype, or that cannot be written, and those
-        that an input is read from, or another output is written to.
+        For outputs that the graph does not have, or that are not brought, arrays of another shape or dtype, or that
+        cannot be written, and those that an input is read from, or another output is written to.
     """
     taken = {
         _locate(one): f"input {quote(name)} is read from"
@@ -430,9 +437,10 @@ def find_targets(
     }
     targets = dict[str, Target]()
     for label, value in given.items():
-        if label not in graph.outputs:
+        check_label(graph, label, "outputs")
+        if label not in {one.name for one in outputs}:
             raise ValueError(
-                f"outputs: the graph has no output {quote(label)}; {list_names(graph.outputs, label, 'outputs')}"
+                f"outputs: output {quote(label)} is not brought to the caller; have deploy(outputs=) name it, too"
             )
         what = f"output {quote(label)}"
         if isinstance(value, str) and value == LEFT:

@@ -97,6 +97,7 @@ ROWS: dict[str, Row] = {
             "memory_nbytes": (-1,),
             "ops": ({"x": 5}, {"x": None}),
             "carry": ({"none": "x"}, {"y": "none"}, {5: "x"}),
+            "outputs": (["none"], [5], "y"),
         },
         says={"memory_nbytes": "memory"},
     ),

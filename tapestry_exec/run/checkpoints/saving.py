@@ -410,7 +410,7 @@ class Savings:
         self.written: Written | None = None
         if outputs:
             leave = getattr(engine, "leave_output", None)
-            what = plan.graph, plan.outputs, prepared.work.buffers
+            what = plan.graph, prepared.outputs, prepared.work.buffers
             self.written = find_targets(*what, outputs, inputs or {}, leave)
         if wanted is None and resume is None:
             return

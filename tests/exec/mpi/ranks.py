@@ -158,10 +158,14 @@ def run_often() -> None:
     assert_same(run(tight, inputs, backend="mpi"), run(tight, inputs, backend="serial"))
     g, carry, feeds = training_step()
     q = plan(g, Mesh((WORLD.size,)), tie=carry)
-    with deploy(q, backend="mpi", carry=carry) as placed, deploy(q, backend="serial", carry=carry) as other:
-        for k in range(4):
-            given = feeds if k == 0 else {"x": feeds["x"]}
-            assert_same(placed.run(given), other.run(given))
+    for asked in (None, list(g.outputs)[-1:]):
+        with (
+            deploy(q, backend="mpi", carry=carry, outputs=asked) as placed,
+            deploy(q, backend="serial", carry=carry, outputs=asked) as other,
+        ):
+            for k in range(4):
+                given = feeds if k == 0 else {"x": feeds["x"]}
+                assert_same(placed.run(given), other.run(given))
     seen: list[tuple[int, int, str]] = []
     assert_same(run(p, inputs, backend="mpi", progress=lambda *at: seen.append(at)), wanted)
     assert seen[-1][0] == seen[-1][1] and "act" in {name for _, _, name in seen}
@@ -367,6 +371,11 @@ def be_refused() -> None:
         BackendUnavailable,
         r"rank 0 has collectives MPI's calls, rank 1 has single messages; give MpiBackend the same",
         lambda: run(p, inputs, backend=MpiBackend(collectives=WORLD.rank != 1)),
+    )
+    refuse(
+        BackendUnavailable,
+        r"rank 0 has outputs y, rank 1 has ; give deploy the same outputs= on all ranks",
+        lambda: deploy(p, backend="mpi", outputs=["y"] if WORLD.rank != 1 else []),
     )
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from tapestry_exec import Deployment, NumpyBackend, StepFailed, TransferMismatch, deploy, evaluate, run
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run.interpreter import Interpreter
+from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, gradient, least_memory, load_onnx, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import matmul, relu
@@ -167,6 +169,59 @@ def test_networks_give_the_same_bits_deployed() -> None:
 
 
 # -- wrong input --------------------------------------------------------------------------------------------
+
+
+OTHERS = ["processes", "onnxruntime", "simulated"]
+
+
+@pytest.mark.parametrize("way", [*WAYS, *OTHERS], ids=["loop", "threads", *OTHERS])
+def test_outputs_that_nobody_asks_for_stay_on_their_devices(way: Any) -> None:
+    """Nor are they assembled; state goes on as it does where all is brought, and counts are the same."""
+    if way == "simulated" and shim.found_compiler() is None:
+        pytest.skip("no C++ compiler")
+    if way == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    g, carry, feeds = training_step()
+    p, later = plan(g, Mesh((2,)), tie=carry), {"x": feeds["x"]}
+    (state, *_), (asked, *_) = carry, [label for label in g.outputs if label not in carry] or list(carry)[1:]
+    with (
+        deploy(p, backend=way, carry=carry) as every,
+        deploy(p, backend=way, carry=carry, outputs=[asked]) as some,
+        deploy(p, backend=way, carry=carry, outputs=()) as none,
+    ):
+        for k in range(5):  # from the third on by heart
+            given_ = feeds if k == 0 else later
+            wanted, found, nothing = (placed.run(given_) for placed in (every, some, none))
+            assert list(found.outputs) == [asked] and not nothing.outputs
+            assert found.outputs[asked].tobytes() == wanted.outputs[asked].tobytes()
+            for name in COUNTED:
+                assert getattr(found, name) == getattr(nothing, name) == getattr(wanted, name), name
+        assert some.run(feeds, verify=True).difference.keys() == {asked}
+        with pytest.raises(ValueError, match=f"outputs: output '{state}' is not brought to the caller; have deploy"):
+            some.run(later, outputs={state: None})
+
+
+def test_no_cell_of_an_output_that_nobody_asks_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, carry, feeds = training_step()
+    taken, take = list[int](), Interpreter.take
+    monkeypatch.setattr(
+        Interpreter, "take", lambda mine, number, *at: (taken.append(number), take(mine, number, *at))[1]
+    )
+    p = plan(g, Mesh((2,)), tie=carry)
+    for asked in ([], list(carry)[:1], list(g.outputs)):
+        taken.clear()
+        with deploy(p, backend="serial", carry=carry, outputs=asked) as placed:
+            placed.run(feeds)
+        assert sorted(taken) == sorted(n for out in p.outputs if out.name in asked for n, _ in out.blocks)
+
+
+def test_outputs_to_bring_are_labels() -> None:
+    p, _ = weighted()
+    with pytest.raises(ValueError, match=r"outputs: the graph has no output 'z'; known outputs?: 'y'"):
+        deploy(p, outputs=["z"])
+    for wrong in ("y", 3, {"y": None}):
+        with pytest.raises(TypeError, match=r"deploy: outputs .* give labels of outputs, as \['loss'\]"):
+            deploy(p, outputs=wrong)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_carried_is_refused() -> None:
