@@ -30,9 +30,10 @@ from tapestry_exec.run.results import (
     Progress,
     RunResult,
     compare_counts,
+    count_output,
     verify_outputs,
 )
-from tapestry_exec.run.room import check_copies
+from tapestry_exec.run.room import check_copies, check_outputs
 from tapestry_exec.run.sessions import Deployed, Session, begin_session, closing
 from tapestry_exec.run.stores import MappedFiles, Source, check_label
 from tapestry_exec.run.trace import write_trace
@@ -238,6 +239,10 @@ def _look_at_arguments(
         check_target(trace, "trace")
     savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs, inputs=inputs)
     savings.look_at(host)
+    elsewhere = () if savings.written is None else savings.written.targets
+    brought = {one.name: count_output(prepared.plan, one) for one in prepared.outputs if one.name not in elsewhere}
+    if sum(brought.values()) > sum(prepared.arenas_nbytes):  # as views of little are; others are in arenas that fit
+        check_outputs(brought)
     return prepared, host, savings
 
 

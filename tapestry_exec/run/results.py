@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -294,20 +295,36 @@ def assemble_outputs(
             out[output.name] = target.give()
             continue
         k += len(output.blocks)
-        whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
+        try:
+            whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
+            out[output.name] = None if source.direct else np.empty(source.shape, source.dtype)
+        except MemoryError:
+            raise MemoryError(
+                f"run: output {quote(output.name)} takes {count_output(plan, output):,} bytes, for which there is no "
+                "memory; give smaller extents, an array of Zarr's to write it to, with outputs=, or leave it out, with "
+                "deploy(outputs=)"
+            ) from None
         only = None if len(whole) > 1 else source.stored[0]
         tensors = {} if only else {buffer.id: buffer.tensor for buffer in plan.buffers}
         for number, region in output.blocks:
             unpack(next(rest), whole[only or tensors[number]], (0,) * region.rank, (region,))
         arrays = [whole[name] for name in source.stored]
-        out[output.name] = (
-            arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
-        )
+        if source.direct:
+            out[output.name] = arrays[0]
+        else:
+            out[output.name][...] = read_view(source.pieces, arrays, source.shape, source.dtype)
         if target is not None and written is not None:
             if written.is_writer:
                 target.write(Region.full(source.shape), out[output.name])
             out[output.name] = target.give()
     return out
+
+
+def count_output(plan: ShardPlan, output: Output) -> int:
+    """Bytes of an output that is brought to the caller, with what it is a view of."""
+    source, stored = plan.graph.source(output.tensor), plan.graph.stored
+    own = 0 if source.direct else prod(source.shape) * np.dtype(source.dtype).itemsize
+    return own + sum(prod(stored[name].shape) * np.dtype(stored[name].dtype).itemsize for name in source.stored)
 
 
 COUNTED = {

@@ -78,6 +78,19 @@ def check_copies(nbytes: Mapping[str, int]) -> None:
         )
 
 
+def check_outputs(nbytes: Mapping[str, int]) -> None:
+    """Raise MemoryError where outputs, by label, do not fit into the memory of this host."""
+    needed = sum(nbytes.values())
+    free = free_nbytes() if needed else None
+    if free is not None and needed > free:
+        largest = max(nbytes, key=nbytes.__getitem__)
+        raise MemoryError(
+            f"run: the outputs take {needed:,} bytes, the most of them {quote(largest)}, but {free:,} are free on this "
+            "host; give smaller extents, arrays of Zarr's to write them to, with outputs=, or leave some out, with "
+            "deploy(outputs=)"
+        )
+
+
 def _limits() -> Iterator[int]:
     yield from _host_limits()
     yield from _own_limits()

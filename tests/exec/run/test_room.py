@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tapestry_exec import run
+from tapestry_exec import deploy, run
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import PreparedPlan, free_nbytes, room
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
@@ -102,7 +102,7 @@ def test_less_memory_for_arenas_is_room_enough(monkeypatch: pytest.MonkeyPatch) 
 def test_a_limit_of_the_process_counts() -> None:
     text = """
 import numpy as np
-from tapestry_exec import run
+from tapestry_exec import deploy, run
 from tapestry_plan import Graph, Mesh, ops, plan
 g = Graph()
 g.output(ops.relu(g.input("x", (2**28,))[::-1]), "y")
@@ -152,3 +152,20 @@ def test_copies_of_inputs_are_compared_with_free_memory(monkeypatch: pytest.Monk
     monkeypatch.setattr(room, "free_nbytes", lambda: next(left))
     with pytest.raises(MemoryError, match="the arenas of 2 devices"):
         run(p, {"x": wide})
+
+
+def test_outputs_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views of little, which are brought whole: before the run, and where the system says nothing, behind it."""
+    g = Graph()
+    x = g.input("x", (1, 1))
+    g.output(x.broadcast_to((2**30, 2**30)), "huge")
+    g.output(ops.relu(x), "little")
+    p, feeds = plan(g, Mesh(1)), {"x": np.ones((1, 1), np.float32)}
+    said = r"run: the outputs take 4,611,686,018,427,387,912 bytes, the most of them 'huge', but [\d,]+ are free"
+    with pytest.raises(MemoryError, match=said):
+        run(p, feeds)
+    with deploy(p, outputs=["little"]) as placed:
+        assert placed.run(feeds).outputs["little"].tolist() == [[1.0]]
+    monkeypatch.setattr(room, "free_nbytes", lambda: None)
+    with pytest.raises(MemoryError, match=r"run: output 'huge' takes [\d,]+ bytes, for which there is no memory; give"):
+        run(p, feeds)
