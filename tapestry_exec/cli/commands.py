@@ -88,6 +88,8 @@ LIBRARIES = ("jax", "dtensor", "dask", "onnx")
 @click.version_option(package_name="tapestry-tensor")
 def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
+    # A model's numbers may overflow, and its user has no line of NumPy's to look at.
+    click.get_current_context().with_resource(np.errstate(all="ignore"))
 
 
 @main.command(

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tapestry_exec.cli import commands as cli
 from tapestry_exec.cli.commands import first_difference, main
 from tapestry_exec.cli.planning import parse_nbytes, parse_shapes
 from tapestry_plan import Graph, ShardPlan, plan
+from tapestry_plan.onnx import to_onnx
 from tapestry_sets.views import Concat
 
 
@@ -647,3 +649,16 @@ def test_sizes() -> None:
 
 def test_names_of_inputs_may_hold_signs() -> None:
     assert parse_shapes(["a=b:0=1,2"]) == {"a=b:0": (1, 2)}
+
+
+def test_numbers_that_overflow_are_no_warning_of_numpy(tmp_path: Path) -> None:
+    g = Graph()
+    g.output(g.input("x", (4,)) ** 3, "y")
+    onnx.save(to_onnx(g), tmp_path / "cube.onnx")
+    np.save(tmp_path / "x.npy", np.full(4, 1e30, np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "y.npz"
+        result = call("run", tmp_path / "cube.onnx", "--mesh", "2", "-q", *given)
+    assert result.exit_code == 0, result.output
+    assert np.isposinf(np.load(tmp_path / "y.npz")["y"]).all()
