@@ -178,9 +178,9 @@ def group_query_attention(at: Importing, node: Node) -> Result:
     says in the run, unless it is known that all sequences are as long as the keys are.
     """
     attrs, heads, groups = node.attrs, node.attrs["num_heads"], node.attrs["kv_num_heads"]
-    if any(node.inputs[9:]) or any(node.outputs[3:]):
-        raise refusal(node, "position_ids, a bias, sinks and the scores as outputs are not supported")
-    usually = {"smooth_softmax": (-1, 0), "qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,)}
+    if node.input(9) or any(node.inputs[12:]) or any(node.outputs[3:]):
+        raise refusal(node, "position_ids, quantized caches, norms and the scores as outputs are not supported")
+    usually = {"qk_output": (0,), "causal": (1,), "sliding_window_cache": (0,)}
     for key, usual in usually.items():
         if attrs.get(key, usual[0]) not in usual:
             raise refusal(node, f"{key} {attrs[key]} is not supported")
@@ -201,14 +201,70 @@ def group_query_attention(at: Importing, node: Node) -> Result:
         seen = (apart >= 0) & ((apart < window) | (window == -1))
         hidden = np.where(seen, 0, -np.inf).astype(q.dtype)[None, None]
         mask = at.graph.constant(f"{node.name}.hidden", hidden)
-    return _grouped(node, q, k, v, mask)
+    return _grouped(at, node, q, k, v, mask)
 
 
-def _grouped(node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Result:
+def _grouped(at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Result:
     how = {"scale": node.attrs.get("scale") or None, "softcap": node.attrs.get("softcap") or None}
-    made = ops.attention(q, k, v, mask, causal=mask is None, name=node.name, **how)
+    keys, values = k, v
+    if node.input(10) or node.input(11) or node.attrs.get("smooth_softmax", -1) == 1:
+        mask = _add_bias(at, node, q, k, mask)
+        keys, values, mask = _add_sink(at, node, q, k, v, mask)
+    made = ops.attention(q, keys, values, mask, causal=mask is None, name=node.name, **how)
     batch, heads, length, width = made.shape
     return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
+
+
+def _add_bias(at: Importing, node: Node, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """What is added to the scores: that of the node, and low numbers where a query does not see a key."""
+    length, keys = q.shape[2], k.shape[2]
+
+    def constant(name: str, value: Any) -> Tensor:
+        return at.graph.constant(f"{node.name}.{name}", np.asarray(value, q.dtype))
+
+    if mask is None:
+        mask = constant("ahead", np.triu(np.full((length, keys), -np.inf), 1)[None, None])
+    elif mask.dtype == "bool":
+        mask = ops.where(mask, constant("no", 0), constant("low", -np.inf))
+    if not node.input(10):
+        return mask
+    bias, every = at.tensor(node.inputs[10]), (q.shape[0], q.shape[1], length)
+    if (
+        bias.ndim != 4
+        or bias.shape[3] > keys
+        or any(n not in (1, m) for n, m in zip(bias.shape[:3], every, strict=True))
+    ):
+        raise ValueError(
+            f"{quote(node.inputs[10])} has shape {quote(bias.shape)}; (batch or 1, heads or 1, queries, keys) of "
+            f"{quote((*every, keys))} is needed"
+        )
+    return mask + pad(bias, [(0, 0)] * 3 + [(0, keys - bias.shape[3])], value=0)
+
+
+def _add_sink(
+    at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys, values and what is added to scores, with a key more that all queries see, whose value is zero.
+
+    Its score is that of its head: the numbers of the others add up to less than 1. Queries times its cells are zero::
+
+        scores  a b c       s     softmax over four
+        values  x y z       0
+    """
+    (batch, groups, keys, width), heads, length = k.shape, q.shape[1], q.shape[2]
+    if node.input(11):
+        score = at.tensor(node.inputs[11])
+        if score.shape != (heads,):
+            raise ValueError(f"{quote(node.inputs[11])} has shape {quote(score.shape)}; {(heads,)} is needed")
+    elif node.attrs.get("smooth_softmax", -1) == 1:
+        score = at.graph.constant(f"{node.name}.sink", np.zeros(heads, q.dtype))
+    else:
+        return k, v, mask
+    none = at.graph.constant(f"{node.name}.nothing", np.zeros((), k.dtype))
+    k = concat([k, none.broadcast_to((batch, groups, 1, width))], axis=2)
+    v = concat([v, none.broadcast_to((batch, groups, 1, v.shape[3]))], axis=2)
+    column = score.reshape(1, heads, 1, 1).broadcast_to((mask.shape[0], heads, length, 1))
+    return k, v, concat([mask.broadcast_to((mask.shape[0], heads, length, keys)), column], axis=3)
 
 
 def _before(at: Importing, node: Node, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -363,7 +419,7 @@ def _of_lengths(
         seen = ops.logical_and(seen, ops.less(ahead, window))
     ends = cache.ends.reshape(batch, 1, 1, 1)
     seen = ops.logical_and(seen, ops.less_equal(numbers("all", cache.room, 1, 1, 1, cache.room), ends))
-    return _grouped(node, q, k, v, seen)
+    return _grouped(at, node, q, k, v, seen)
 
 
 def _placed(parts: Sequence[Tensor], zero: Tensor, found: Tensor) -> Tensor:

@@ -46,7 +46,15 @@ TABLES = {"cos": np.cos(ANGLES).astype(np.float32), "sin": np.sin(ANGLES).astype
 
 
 def grouped(
-    ends: list[int], total: int, length: int, past: int, packed: bool = False, known: tuple[str, ...] = (), **attrs: Any
+    ends: list[int],
+    total: int,
+    length: int,
+    past: int,
+    packed: bool = False,
+    known: tuple[str, ...] = (),
+    bias: tuple[int, ...] = (),
+    sinks: int = 0,
+    **attrs: Any,
 ) -> NodeCase:
     """A node whose 4 heads of queries share 2 of keys; `known` are constants of the model."""
     batch, groups = len(ends), 2
@@ -58,10 +66,14 @@ def grouped(
         shapes |= {"past": (batch, groups, past, WIDTH), "before": (batch, groups, past, WIDTH)}
     feeds: dict[str, Any] = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
     feeds |= {"ends": np.array(ends, i32), "all": np.array([total], i32)}
+    if bias:
+        feeds["bias"] = floats(*bias, seed=8)
+    if sinks:
+        feeds["sinks"] = floats(sinks, seed=9)
     tables = TABLES if attrs.get("do_rotary") else {}
     reads = tuple(
         name if name in feeds or name in tables else ""
-        for name in ("q", "k", "v", "past", "before", "ends", "all", *tables)
+        for name in ("q", "k", "v", "past", "before", "ends", "all", "cos", "sin", "", "bias", "sinks")
     )
     constants = tables | {name: feeds.pop(name) for name in known}
     attrs = {"num_heads": HEADS, "kv_num_heads": groups, **attrs}
@@ -102,6 +114,24 @@ def test_so_is_the_total_length_where_the_model_declares_the_cache(case: NodeCas
     same_on_devices(case, model=model)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        grouped([3, 3], 4, 4, 0, known=("all", "ends"), smooth_softmax=1),
+        grouped([3, 3], 4, 4, 0, known=("all", "ends"), sinks=4),
+        grouped([5, 5], 6, 1, 5, known=("all", "ends"), bias=(2, 4, 1, 6)),
+        grouped([5, 5], 6, 1, 5, known=("all", "ends"), bias=(1, 1, 1, 6), sinks=4, softcap=2.0),
+        grouped([5, 3, 0], 6, 1, 5, known=("all",), bias=(3, 4, 1, 6), smooth_softmax=1),
+        grouped([3, 3], 4, 4, 0, known=("all",), sinks=4, local_window_size=2, packed=True, do_rotary=1),
+        grouped([6], 8, 3, 12, known=("all",), bias=(1, 4, 3, 8), sinks=4),
+    ],
+    ids=["smooth", "sinks", "bias", "softcap", "lengths", "window", "room"],
+)
+def test_a_bias_and_a_key_that_all_see(case: NodeCase) -> None:
+    """Scores that are added to, and a softmax whose numbers add up to less than 1."""
+    same_on_devices(case)
+
+
 def test_else_the_total_length_must_be_known() -> None:
     model = grouped([5, 3], 6, 1, 7).model
     with pytest.raises(ValueNeeded, match="total_sequence_length"):
@@ -123,7 +153,7 @@ def test_several_new_positions_of_several_sequences_are_those_of_each() -> None:
     [
         (grouped([5], 7, 1, 5, known=("all",)), "total_sequence_length is 7; with 5 positions of before and 1 new"),
         (grouped([5], 6, 1, 5, known=("all",), causal=0), "causal 0 is not supported"),
-        (grouped([5], 6, 1, 5, known=("all",), smooth_softmax=1), "smooth_softmax 1 is not supported"),
+        (grouped([5], 6, 1, 5, known=("all",), qk_output=1), "qk_output 1 is not supported"),
     ],
 )
 def test_what_contradicts_itself_or_is_not_there_is_refused(case: NodeCase, says: str) -> None:
