@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import partial
 from os import cpu_count
@@ -25,7 +25,14 @@ from tapestry_exec.cli.answers import (
     StagesAnswer,
     print_answer,
 )
-from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
+from tapestry_exec.cli.models import (
+    check_seed,
+    fill_inputs,
+    first_difference,
+    random_inputs,
+    read_inputs,
+    reference_outputs,
+)
 from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, is_document, planning, read_plan
 from tapestry_exec.cli.printing import (
     print_counted,
@@ -48,6 +55,7 @@ from tapestry_exec.cli.terminal import (
     timed_progress,
     units_option,
 )
+from tapestry_exec.copies import Array
 from tapestry_exec.run import (
     BACKENDS,
     DIFFERENCE_BOUND,
@@ -128,14 +136,15 @@ def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
         raise ResultMismatch(f"the run differs from {name} by {apart:.3g}, more than {bound:g}")
 
 
-def load_model(asked: Planning) -> Graph:
-    """The graph of the model that is asked for."""
+def load_model(asked: Planning, given: Mapping[str, Array] | None = None) -> Graph:
+    """The graph of the model that is asked for, with open sizes as inputs that are given have them."""
     if is_document(asked.model):
         raise click.UsageError(
             f"{quote(str(asked.model))} is a document, as tapestry plan --json writes plans, not a model of ONNX; give "
             f"the model, and the plan by --plan to run it or by --like to keep its choices"
         )
-    return load_onnx(find_file(asked.model), shapes=asked.shapes, values=asked.values, opaque=asked.opaque)
+    file = find_file(asked.model)
+    return load_onnx(file, shapes=asked.shapes, values=asked.values, feeds=given, opaque=asked.opaque)
 
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
@@ -361,7 +370,13 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
 @units_option
 @json_option
 @click.option("--plan", "plan_file", type=PATH, help="Run this plan, made by `plan --json`.")
-@click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
+@click.option(
+    "--input",
+    "files",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input, or as inputs.npz several, by name; random otherwise. Sizes that the model leaves open are theirs.",
+)
 @click.option(
     "--backend",
     type=click.Choice(sorted(BACKENDS)),
@@ -425,23 +440,24 @@ def run_command(
             raise click.UsageError(
                 f"--trace {quote(str(how['trace']))} is a file that this run reads or saves; give another name"
             )
+    given = read_inputs(files)
     if plan_file is not None:
-        p, graph = _planned_before(asked, plan_file)
+        p, graph = _planned_before(asked, plan_file, given)
     else:
         try:
-            graph = load_model(asked)
+            graph = load_model(asked, given)
         except UnsupportedOp as error:
             if not asked.opaque:
                 raise
             unusual = {"html": html, "checkpoints": folder, "trace": how["trace"], "resume": how["resume"]}
             options = {"memory_nbytes": memory_nbytes, "backend": how["backend"], "verify": how["verify"]}
             shown, devices = None if as_json else units, asked.find_mesh(mesh)
-            return run_in_stages(asked, devices, error, files, save, shown, plan_model, unusual, **options)
+            return run_in_stages(asked, devices, error, given, save, shown, plan_model, unusual, **options)
         p = plan_model(asked, graph, asked.find_mesh(mesh))
     PreparedPlan(p, how["backend"]).within(memory_nbytes).check_room()  # before there are random inputs
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
-    inputs = read_inputs(p.graph, files, seed)
+    inputs = fill_inputs(p.graph, given, seed)
     with progress_bar("running", asked.quiet) as progress:
         r = run(p, inputs, progress=progress, memory_nbytes=memory_nbytes, constants=constants, **how)
     if html is not None:
@@ -513,10 +529,10 @@ def _npz_target(path: Path, *read: Path | None) -> Path:
     return target
 
 
-def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
+def _planned_before(asked: Planning, file: Path, given: Mapping[str, Array]) -> tuple[ShardPlan, Graph]:
     """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
     p = read_plan(file)
-    loaded, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
+    loaded, memory_nbytes = load_model(asked, given), asked.options["memory_nbytes"]
     graph = loaded
     if any(node.op.startswith("leaves(") for node in p.graph.nodes.values()):  # made with --same-bits
         graph = fix_bits(graph)

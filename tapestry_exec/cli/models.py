@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 
-from tapestry_exec.cli.planning import read_file
+from tapestry_exec.cli.planning import read_archive, read_file
 from tapestry_exec.copies import Array
 from tapestry_exec.run import evaluate
 from tapestry_plan.ir import Graph, Shape
@@ -42,39 +42,45 @@ def _random_input(name: str, shape: Shape, dtype: str, seed: tuple[int, int]) ->
         ) from None
 
 
-def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Array]:
-    """Inputs from ``name=file.npy``; those not given are random."""
+def fill_inputs(graph: Graph, given: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """The inputs that are given, and the others of a graph, at random."""
     out = random_inputs(graph, seed)
-    return out | _read_files(files, [*out, *graph.unread])
+    known = [*out, *graph.unread]
+    for name in given:
+        if name not in known:  # the graph is of a plan from a document, whose model has other inputs
+            raise click.UsageError(f"--input: the plan has no input {quote(name)}; {list_names(known, name, 'inputs')}")
+    return {**out, **given}
 
 
-def read_open_inputs(model: StagedModel, files: Sequence[str], seed: int | None = None) -> dict[str, Array]:
-    """Inputs that a model in stages was not given, from ``name=file.npy``; with a seed the others, at random."""
-    out = _read_files(files, model.inputs)
-    if seed is not None:
-        check_seed(seed)
-        for k, (name, known) in enumerate(model.inputs.items()):
-            if known.dtype is None or known.shape is None or None in known.shape:
-                raise click.UsageError(
-                    f"input {quote(name)} is not a tensor of numbers of known shape, so that it cannot be random; give "
-                    f"it, as --input {name}={name}.npy, or its extents by --shape"
-                )
-            extents = tuple(n for n in known.shape if n is not None)
-            out.setdefault(name, _random_input(name, extents, known.dtype, (seed, k)))
+def random_open_inputs(model: StagedModel, seed: int) -> dict[str, Array]:
+    """Inputs that a model in stages was not given, at random."""
+    check_seed(seed)
+    out = {}
+    for k, (name, known) in enumerate(model.inputs.items()):
+        if known.dtype is None or known.shape is None or None in known.shape:
+            raise click.UsageError(
+                f"input {quote(name)} is not a tensor of numbers of known shape, so that it cannot be random; give "
+                f"it, as --input {name}={name}.npy, or its extents by --shape"
+            )
+        extents = tuple(n for n in known.shape if n is not None)
+        out[name] = _random_input(name, extents, known.dtype, (seed, k))
     return out
 
 
-def _read_files(files: Sequence[str], known: Collection[str]) -> dict[str, Array]:
-    out = {}
+def read_inputs(files: Sequence[str]) -> dict[str, Array]:
+    """Inputs from ``name=file.npy``, or all that a ``file.npz`` has, by name."""
+    out: dict[str, Array] = {}
     for item in files:
         name, sign, file = item.partition("=")
-        if not sign or not name or not file:
-            raise click.UsageError(f"--input {quote(item)} is not of the form name=file.npy")
-        if name not in known:
-            raise click.UsageError(
-                f"--input {quote(item)}: the model has no input {quote(name)}; " + list_names(known, name, "inputs")
-            )
-        out[name] = read_file("--input", item, file)
+        if item.endswith(".npz") and not sign:
+            found = read_archive("--input", item)
+        elif sign and name and file:
+            found = {name: read_file("--input", item, file)}
+        else:
+            raise click.UsageError(f"--input {quote(item)} is not of the form name=file.npy, or a file.npz of inputs")
+        if twice := sorted(out.keys() & found.keys()):
+            raise click.UsageError(f"--input {quote(item)}: {quote(twice[0])} is given twice; give it once")
+        out |= found
     return out
 
 

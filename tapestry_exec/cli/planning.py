@@ -26,7 +26,7 @@ from msgspec.structs import FieldInfo, fields
 
 from tapestry_exec.cli.terminal import quiet_option
 from tapestry_exec.copies import Array
-from tapestry_exec.run import read_array
+from tapestry_exec.run import read_array, read_arrays
 from tapestry_plan.search import CapOptions, Options
 from tapestry_plan.steps import Mesh, Placed, ShardPlan, list_machines
 from tapestry_sets.limits import quote
@@ -165,6 +165,14 @@ def read_file(option: str, item: str, file: str) -> Array:
         return read_array(file)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{option} {quote(item)} cannot be read: {error}") from None
+
+
+def read_archive(option: str, file: str) -> dict[str, Array]:
+    """The arrays of a file of several, as ``numpy.savez`` and ``tapestry run --save`` write it."""
+    try:
+        return read_arrays(file)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option} {quote(file)} cannot be read: {error}") from None
 
 
 def parse_nbytes(text: str | None) -> int | None:
@@ -409,7 +417,8 @@ MODEL = (
         "shapes",
         multiple=True,
         metavar="NAME=1,3,224,224",
-        help="Shape of an input left open, or as batch=3 the size of a symbol that the model has for open axes.",
+        help="Shape of an input left open, or as batch=3 the size of a symbol that the model has for open axes; "
+        "those called by a formula, as past + now, follow.",
     ),
     click.option(
         "--value",

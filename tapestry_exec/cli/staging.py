@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import click
 import numpy as np
 
 from tapestry_exec.cli.answers import StagesAnswer, print_answer
-from tapestry_exec.cli.models import read_open_inputs
+from tapestry_exec.cli.models import random_open_inputs
 from tapestry_exec.cli.planning import Planning, find_file
 from tapestry_exec.cli.printing import print_counted
 from tapestry_exec.cli.terminal import echo, progress_bar
+from tapestry_exec.copies import Array
 from tapestry_exec.run import StagedResult, replace_file, run_stages
 from tapestry_plan.ir import Graph, UnsupportedOp
 from tapestry_plan.onnx import ModelStage, StagedModel
@@ -48,7 +49,7 @@ def run_in_stages(
     asked: Planning,
     mesh: Mesh,
     why: UnsupportedOp,
-    files: Sequence[str],
+    given: Mapping[str, Array],
     save: Path | None,
     units: Units | None,
     planned: PlanModel,
@@ -62,12 +63,9 @@ def run_in_stages(
     UnsupportedOp
         The reason, where the stages would depend on the value of an input that would be random.
     """
-    model = _open_stages(asked, why)
+    model = _open_stages(asked, why, given)
     check_options(**unusual)
-    given = read_open_inputs(model, files)
-    if given:
-        model.give(given)
-    others = read_open_inputs(model, (), asked.options["seed"])
+    others = random_open_inputs(model, asked.options["seed"])
 
     def plan_stage(graph: Graph) -> ShardPlan:
         stage = model.stage
@@ -89,10 +87,10 @@ def run_in_stages(
             np.savez(file, allow_pickle=False, **arrays)
 
 
-def _open_stages(asked: Planning, why: UnsupportedOp) -> StagedModel:
+def _open_stages(asked: Planning, why: UnsupportedOp, given: Mapping[str, Array] | None = None) -> StagedModel:
     """The model in stages; where it has none either, the reason that it has no graph is raised."""
     try:
-        return StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
+        return StagedModel(find_file(asked.model), given, shapes=asked.shapes, values=asked.values)
     except UnsupportedOp:
         raise why from None
 

@@ -48,7 +48,7 @@ from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
 from tapestry_exec.run.deployment import Deployment, deploy, run
-from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
+from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array, read_arrays
 from tapestry_exec.run.generations import GenerationEnded, Generations, find_first, list_sends
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, Transport, count_flop, find_blocks
 from tapestry_exec.run.parts import (

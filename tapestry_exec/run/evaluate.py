@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from math import inf
 from os import PathLike
@@ -378,13 +379,37 @@ def read_array(file: str | PathLike[str], is_mapped: bool = False) -> Array:
     with open(file, "rb") as stored:
         if stored.read(6) != b"\x93NUMPY":
             raise ValueError(f"{file} is not a .npy file; write the array with numpy.save")
-    try:
+    with _about_file(file):
         array: Array = np.asarray(np.load(file, "r" if is_mapped else None, allow_pickle=False))
-    except Exception as error:  # NumPy reads the header as Python text, and raises whatever that raises
+    return array
+
+
+def read_arrays(file: str | PathLike[str]) -> dict[str, Array]:
+    """The arrays in a ``.npz`` file, by name.
+
+    Raises
+    ------
+    OSError
+        When there is no such file.
+    ValueError
+        When the file is of another kind, holds objects, or is damaged.
+    """
+    with open(file, "rb") as stored:
+        if stored.read(2) != b"PK":
+            raise ValueError(f"{file} is not a .npz file; write the arrays with numpy.savez")
+    with _about_file(file), np.load(file, allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+
+
+@contextmanager
+def _about_file(file: str | PathLike[str]) -> Iterator[None]:
+    """Let errors of NumPy, which reads headers as Python text and raises whatever that raises, say what is wrong."""
+    try:
+        yield
+    except Exception as error:
         if "allow_pickle" in str(error):
             raise ValueError(f"{file} holds Python objects; save an array of numbers or booleans") from None
         raise ValueError(f"{file} is damaged or truncated: {error}; write the array again") from None
-    return array
 
 
 # -------------------------------------------------------------------------------------------- comparison

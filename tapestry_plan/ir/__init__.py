@@ -58,7 +58,7 @@ from tapestry_plan.ir.op import (
     UnsupportedOp,
     take_no_workspace,
 )
-from tapestry_plan.ir.open_axes import AtSizes, freeze_sizes, read_sizes
+from tapestry_plan.ir.open_axes import AtSizes, freeze_sizes, read_sizes, tell_sizes
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
 from tapestry_sets.limits import FrozenDict, check_extent, list_names, quote
 
-AtSizes = Callable[[Mapping[str, int]], Any]
-"""What reads the graph of a model again, at other sizes of its open axes."""
+
+class AtSizes(Protocol):
+    """What reads the graph of a model again, at other sizes of its open axes."""
+
+    @property
+    def derived(self) -> Collection[str]:
+        """Axes whose sizes follow from those of symbols: what is said of these must agree."""
+
+    def __call__(self, sizes: Mapping[str, int], /) -> Any: ...
 
 
 def read_sizes(
@@ -44,7 +51,7 @@ def read_sizes(
     found: dict[str, int] = {}
     for given in (sizes or {}, more):
         for name, size in given.items():
-            if name not in known:
+            if name not in known and name not in model.derived:
                 raise ValueError(f"{verb}: {quote(name)} is not a symbol; {list_names(known, name, 'symbols')}")
             if name in found:
                 raise ValueError(
@@ -54,6 +61,17 @@ def read_sizes(
     if not found:
         raise ValueError(f"{verb}: no size is given; give some by symbol, as {next(iter(known))}=32")
     return found
+
+
+def tell_sizes(sizes: Mapping[str, int]) -> str:
+    """Sizes as messages have them.
+
+    Examples
+    --------
+    >>> tell_sizes({"batch": 2, "seq": 6})
+    'batch=2, seq=6'
+    """
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def freeze_sizes(sizes: Mapping[str, int]) -> FrozenDict[str, int]:

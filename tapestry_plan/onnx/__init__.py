@@ -8,6 +8,7 @@ From the ground up; each row stands on rows above it:
     inference              ONNX's checker and shape inference, in a process of their own
     outside                values of tensors, those too that lie in files beside the model
     nodes  walks           nodes of models, and what an importer sees of them; recurrences as functions of models
+    symbols                names of open axes, and those that follow from others
     inputs  order          open axes, and values known before any run; the nodes that are needed, in order
     sparse                 sparse tensors of a model as dense ones
     importers/views        selections

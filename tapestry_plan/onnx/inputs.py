@@ -1,22 +1,27 @@
 """Inputs of ONNX models: their dtypes, the sizes of axes that a model leaves open, and values known before any run.
 
 A size is given by input, for all axes at once, or by the symbol that stands for it in the model, wherever it stands.
-The value of an input that is given makes it a constant, on which shapes may depend.
+Axes that are called by formulas of symbols, as ``past + now``, follow from these. The value of an input that is given
+makes it a constant, on which shapes may depend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from shlex import quote as quote_word
 from typing import Any, cast
 
 import numpy as np
 
-from tapestry_plan.ir import Unread
+from tapestry_plan.ir import Unread, UnsupportedOp, freeze_sizes, tell_sizes
 from tapestry_plan.onnx.nodes import Array, NotOfGraphs, is_number
+from tapestry_plan.onnx.symbols import Symbols
 from tapestry_sets.limits import as_items, check_extent, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
+SAME = "give one of them, or the same"
 
 
 def dtype_of(value: Any) -> str:
@@ -58,6 +63,12 @@ def _is_fixed(dim: Any) -> bool:
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
+def _leaves_open(value: Any) -> bool:
+    """Whether a declared input has open axes, or none are declared."""
+    dims = dims_of(value)
+    return dims is None or not all(map(_is_fixed, dims))
+
+
 def _symbol(dim: Any) -> str:
     """The name that an open axis has, empty where it has none: a name has a letter, unlike ``?`` and ``-1``."""
     return dim.dim_param if not _is_fixed(dim) and any(map(str.isalpha, dim.dim_param)) else ""
@@ -76,38 +87,43 @@ class InputShapes:
         Shapes by input, and sizes by symbol.
     known : mapping of str to array
         Values of inputs, which fix symbols too.
+    outputs : sequence of onnx.ValueInfoProto
+        What else may say which names are symbols.
 
     Raises
     ------
     ValueError
         For names that are neither an input's nor a symbol's, shapes that do not fit what the model declares, and a
-        symbol with two sizes.
+        symbol with two sizes, or another one than its formula says.
     """
 
-    def __init__(self, inputs: Sequence[Any], sizes: Sizes, known: Mapping[str, Array]) -> None:
+    def __init__(
+        self, inputs: Sequence[Any], sizes: Sizes, known: Mapping[str, Array], outputs: Sequence[Any] = ()
+    ) -> None:
         self._inputs = {value.name: value for value in inputs}
-        self._symbols: dict[str, tuple[int, str]] = {}
+        self._symbols = Symbols(_list_symbols(inputs), _list_symbols(outputs))
         self._given: dict[str, tuple[int, ...]] = {}
-        symbols = {_symbol(dim) for value in inputs for dim in dims_of(value) or ()} - {""}
         for name, size in sizes.items():
-            self._take(name, size, symbols)
+            self._take(name, size)
+        self._symbols.settle()
         for name, shape in self._given.items():
             self.compare(name, shape, f"shapes[{quote(name)}] = {quote(shape)}")
         for name, array in known.items():
             if self._given.get(name, array.shape) != array.shape:
                 raise ValueError(
                     f"shapes[{quote(name)}] is {quote(self._given[name])} and values[{quote(name)}] is of shape "
-                    f"{quote(array.shape)}; give one of them, or the same"
+                    f"{quote(array.shape)}; {SAME}"
                 )
             self.compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
 
-    def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
+    def _take(self, name: str, size: int | Sequence[int]) -> None:
         """Note a size by symbol, or a shape by input."""
         what = f"shapes[{quote(name)}]"
         is_number = _is_number(size)
+        symbols = self._symbols.names
         extents = (size,) if is_number else as_items(cast("Iterable[int]", size), what, "shape, or one number")
         if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
-            self._note(name, check_extent(extents[0], what), f"{what} = {extents[0]}")
+            self._symbols.note(name, check_extent(extents[0], what), f"{what} = {extents[0]}")
         elif name in self._inputs:
             self._given[name] = tuple([check_extent(n, f"{what}[{axis}]") for axis, n in enumerate(extents)])
         else:
@@ -115,18 +131,36 @@ class InputShapes:
             known = list_names(self._inputs, name, "inputs") + also
             raise ValueError(f"shapes names {quote(name)}, which is neither an input nor an open axis; {known}")
 
-    def _note(self, symbol: str, extent: int, where: str) -> None:
-        found, first = self._symbols.setdefault(symbol, (extent, where))
-        if found != extent:
+    def take_feed(self, name: str, shape: tuple[int, ...]) -> None:
+        """Take the shape of an array that is given for an input: it says the sizes of the axes that are open.
+
+        Raises
+        ------
+        ValueError
+            For what is not an input, and a shape that does not fit.
+        """
+        if name not in self._inputs:
             raise ValueError(
-                f"the symbol {quote(symbol)} is {found} by {first} and {extent} by {where}; "
-                "it stands for one size: give the same everywhere"
+                f"feeds names {quote(name)}, and the model has no input {quote(name)}; "
+                + list_names(self._inputs, name, "inputs")
             )
+        if self._inputs[name].type.WhichOneof("value") == "tensor_type":
+            what = f"feeds[{quote(name)}] of shape {shape}"
+            if self._given.get(name, shape) != shape:
+                raise ValueError(f"{what} is given, and {quote(self._given[name])} as its shape before; {SAME}")
+            self.compare(name, shape, what)
+            if _leaves_open(self._inputs[name]):
+                self._given[name] = shape
 
     @property
     def symbols(self) -> dict[str, int]:
-        """The symbols that have sizes, with these."""
-        return {name: size for name, (size, _) in self._symbols.items()}
+        """The symbols that have sizes, with these; not those that follow from others."""
+        return self._symbols.sizes
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether the model has all shapes by itself."""
+        return not self._given and not self._symbols.sizes
 
     def compare(self, name: str, shape: tuple[int, ...], what: str) -> None:
         """Compare a shape with the declared axes, and note what it says of symbols."""
@@ -137,9 +171,25 @@ class InputShapes:
             raise ValueError(f"{what} has rank {len(shape)}, the input has rank {len(dims)}: {show_dims(dims)}")
         for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
             if _is_fixed(dim) and dim.dim_value != extent:
-                raise ValueError(f"{what} says {extent} on axis {axis}, but the model fixes it to {dim.dim_value}")
+                raise ValueError(
+                    f"{what} says {extent} on axis {axis}, but the model fixes it to {dim.dim_value}; shape "
+                    f"{show_dims(dims)} is needed"
+                )
             if _symbol(dim):
-                self._note(_symbol(dim), extent, what)
+                self._symbols.note(_symbol(dim), extent, f"{what} on axis {axis}")
+        self._symbols.settle()
+
+    @contextmanager
+    def tell_sizes(self) -> Iterator[None]:
+        """Let errors of what comes to other shapes than it takes say at which sizes the model was read."""
+        try:
+            yield
+        except UnsupportedOp:
+            raise
+        except (ValueError, TypeError, MemoryError) as error:
+            if self.symbols:
+                error.args = (f"at {tell_sizes(freeze_sizes(self.symbols))}: {error}",)
+            raise
 
     def empty(self, value: Any) -> tuple[int, ...] | None:
         """The shape of an input that has no cells, whether the model declares so or it was given; None for others."""
@@ -165,7 +215,8 @@ class InputShapes:
             if extent is None:
                 symbol = f" ({dim.dim_param})" if dim.dim_param else ""
                 shown = ["…" if n is None else str(n) for n in found]
-                raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, _symbol(dim))}")
+                needed = self._symbols.list_needed(_symbol(dim))
+                raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, needed)}")
         return tuple(n for n in found if n is not None)
 
     def unread(self, value: Any) -> Unread:
@@ -178,20 +229,41 @@ class InputShapes:
         return Unread(self._given.get(value.name) or (None if dims is None else tuple(map(self._extent, dims))), dtype)
 
     def _extent(self, dim: Any) -> int | None:
-        return int(dim.dim_value) if _is_fixed(dim) else self._symbols.get(_symbol(dim), (None, ""))[0]
+        return int(dim.dim_value) if _is_fixed(dim) else self._symbols.get(_symbol(dim))
 
 
-def say_again(inputs: Sequence[Any], sizes: Sizes, symbols: Mapping[str, int]) -> dict[str, int | Sequence[int]]:
-    """What was given as shapes and sizes, with other sizes of some symbols wherever they stand."""
-    declared = {value.name: dims_of(value) or [] for value in inputs}
+def _list_symbols(values: Iterable[Any]) -> Iterator[str]:
+    """The names of open axes."""
+    return filter(None, (_symbol(dim) for value in values for dim in dims_of(value) or ()))
+
+
+def symbols_of(graph: Any) -> Symbols:
+    """The names of a model's open axes."""
+    return Symbols(_list_symbols(graph.input), _list_symbols(graph.output))
+
+
+def say_again(graph: Any, sizes: Sizes, symbols: Mapping[str, int]) -> dict[str, int | Sequence[int]]:
+    """What was given as shapes and sizes, with other sizes of some symbols wherever they stand.
+
+    Raises
+    ------
+    ValueError
+        For sizes at which an axis that follows from them would be less than 0.
+    """
+    declared = {value.name: dims_of(value) or [] for value in graph.input}
     found: dict[str, int | Sequence[int]] = dict(symbols)
+    known = symbols_of(graph)
+    for name, extent in symbols.items():
+        known.note(name, extent, f"shapes[{quote(name)}] = {extent}")
+    known.settle()
     for name, size in sizes.items():
         extents = (cast(int, size),) if _is_number(size) else tuple(cast("Sequence[int]", size))
-        if name in symbols and _is_number(size):
+        if known.get(name) is not None and _is_number(size):
             continue
         dims = declared.get(name, [])
         if len(dims) == len(extents):
-            extents = tuple(symbols.get(_symbol(dim), n) for dim, n in zip(dims, extents, strict=True))
+            there = (known.get(_symbol(dim)) for dim in dims)
+            extents = tuple(n if new is None else new for new, n in zip(there, extents, strict=True))
         found[name] = extents
     return found
 
@@ -201,9 +273,13 @@ def _is_number(size: Any) -> bool:
     return not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0
 
 
-def _mend(name: str, shown: Sequence[str], symbol: str = "") -> str:
-    also = f", or with shapes={{{quote(symbol)}: …}} or --shape {symbol}=…" if symbol else ""
-    return f"fix it with shapes={{{quote(name)}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}{also}"
+def _mend(name: str, shown: Sequence[str], symbols: Sequence[str] = ()) -> str:
+    extents = ", ".join(shown)
+    words = f"fix it with shapes={{{quote(name)}: [{extents}]}} or --shape {quote_word(name)}={','.join(shown)}"
+    if not symbols:
+        return words
+    sizes = ", ".join(f"{quote(one)}: …" for one in symbols)
+    return f"{words}, or with shapes={{{sizes}}} or {' '.join(f'--shape {quote_word(one)}=…' for one in symbols)}"
 
 
 # -- values ----------------------------------------------------------------------------------------------

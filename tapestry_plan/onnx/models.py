@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Unread, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
-from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, say_again, show_dims
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, say_again, show_dims, symbols_of
 from tapestry_plan.onnx.nodes import CEIL_POOLS, Array, CheckedModel, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
@@ -178,6 +179,7 @@ def load_onnx(
     *,
     shapes: Sizes | None = None,
     values: Mapping[str, Any] | None = None,
+    feeds: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
     fold: bool = True,
     ops: Mapping[str, Any] | None = None,
@@ -191,10 +193,13 @@ def load_onnx(
     shapes : mapping of str to int or sequence of int, optional
         What the model leaves open: shapes by input, as ``{"x": (3, 224, 224)}``, and sizes by the symbols that the
         model has for them, as ``{"batch": 3}``; 0 too, as of a cache that is empty yet. `Graph.bind` reads the model
-        again with other sizes of these.
+        again with other sizes of these. An axis that is called by a formula of symbols, as ``past + now`` or ``2*s0``
+        (``+``, ``-``, ``*``, ``//``), follows from them.
     values : mapping of str to array, optional
         Values of inputs that are known in advance. They become constants, so that shapes may depend on them: the shape
         of a Reshape, the bounds of a Slice. Numbers of Python take the input's dtype.
+    feeds : mapping of str to array, optional
+        Inputs of a run: of these the shapes are looked at, which say the sizes of axes that are open.
     outputs : sequence of str, optional
         Tensors to give as outputs instead of the model's own; parts of the model that they do not need are
         left out.
@@ -220,8 +225,8 @@ def load_onnx(
         Listing every node that is not supported, by name, type, domain and opset. Where `StagedModel` has the model all
         the same, it is named: shapes follow from values that are known in a run only, or there are strings, sequences.
     ValueError
-        For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
-        that do not fit, external data that is missing or outside the model's folder, sparse
+        For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes, values and
+        feeds that do not fit, external data that is missing or outside the model's folder, sparse
         tensors whose values, indices and dims do not fit.
 
     Examples
@@ -232,11 +237,25 @@ def load_onnx(
     >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape
     ((1, 3, 224, 224), (1, 1000, 1, 1))
 
+    Of a model with open axes the arrays of a run may say the sizes:
+
+    >>> import numpy as np
+    >>> from onnx import parser
+    >>> text = 'agraph (float[N, 4] x, float["2*N"] z) => (float[N, 4] y) { y = Relu(x) }'
+    >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+    >>> graph = load_onnx(model, feeds={"z": np.ones(6, np.float32)})
+    >>> graph.sizes, graph.stored["x"].shape
+    ({'N': 3}, (3, 4))
+
     References
     ----------
     ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
     """
-    for name, given, example in (("shapes", shapes, "{'x': (1, 3)}"), ("values", values, "{'shape': [2, 6]}")):
+    for name, given, example in (
+        ("shapes", shapes, "{'x': (1, 3)}"),
+        ("values", values, "{'shape': [2, 6]}"),
+        ("feeds", feeds, "{'x': array}"),
+    ):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"load_onnx: {name} is {quote(given)}; give a mapping of names, as in {example}")
     fold = conform(fold, kind_of(bool), "load_onnx: fold", "give True or False")
@@ -247,9 +266,13 @@ def load_onnx(
     importers = importers_of(ops or {})
     model, path = read_model(path_or_model)
     with about_model(path or "the model"):
-        graph = _graph_of(model, path, shapes or {}, values or {}, outputs, fold, importers, opaque)
+        fed = {name: np.shape(value) for name, value in (feeds or {}).items()}
+        graph = _graph_of(model, path, shapes or {}, values or {}, fed, outputs, fold, importers, opaque)
     if graph.sizes:
-        put_fields(graph, _model=OpenModel(path or model, shapes or {}, values or {}, outputs, fold, ops or {}, opaque))
+        sizes = {**(shapes or {}), **fed}
+        derived = frozenset(symbols_of(model.graph).derived)
+        again = OpenModel(path or model, sizes, values or {}, outputs, fold, ops or {}, opaque, derived)
+        put_fields(graph, _model=again)
     return graph
 
 
@@ -266,12 +289,15 @@ class OpenModel(Struct, frozen=True, eq=False):
     fold: bool
     ops: Mapping[str, Any]
     opaque: bool
+    derived: frozenset[str]
 
     def __call__(self, sizes: Mapping[str, int]) -> Graph:
-        model, _ = read_model(self.source)
+        model, path = read_model(self.source)
+        with about_model(path or "the model"):
+            shapes = say_again(model.graph, self.shapes, sizes)
         return load_onnx(
             self.source,
-            shapes=say_again(model.graph.input, self.shapes, sizes),
+            shapes=shapes,
             values=self.values,
             outputs=self.outputs,
             fold=self.fold,
@@ -285,6 +311,7 @@ def _graph_of(
     path: Path | None,
     sizes: Sizes,
     values: Mapping[str, Any],
+    fed: Mapping[str, tuple[int, ...]],
     outputs: Sequence[str] | None,
     fold: bool,
     importers: Mapping[str, Import],
@@ -297,7 +324,10 @@ def _graph_of(
     at = Importing(checked, weights, importers)
     known = read_values(model.graph.input, values)
     inputs = [value for value in model.graph.input if value.name in known or not at.is_known(value.name)]
-    shapes = InputShapes(inputs, sizes, known)
+    shapes = InputShapes(inputs, sizes, known, model.graph.output)
+    for name, shape in fed.items():
+        shapes.take_feed(name, shape)
+    as_declared = shapes.as_declared and not values  # else what the model declares may be out of date
     for name, array in known.items():
         at.bind(name, array)
     nodes: Sequence[Node] = list(read_nodes(model.graph))
@@ -313,21 +343,22 @@ def _graph_of(
     needed = needed_of(nodes, names)
     at.listed = find_sequences(needed, names, importers)
     used = {name for node in needed for name in reads_of(node)} | set(names)
-    if not sizes and not values:  # with which what the model declares may be out of date
+    if as_declared:
         at.declare(model.graph)
     placing = Placing(at, opaque)
     try:
         for value in inputs:
             if value.name in used:
                 add_input(value, shapes, at)
-        for node in Folding(needed, names).fold(needed, at) if fold else needed:
-            placing.place(node)
+        with shapes.tell_sizes():
+            for node in Folding(needed, names).fold(needed, at) if fold else needed:
+                placing.place(node)
         placing.report()
         for name in names:
             at.output(name)
     except NotOfGraphs as error:
         raise type(error)(say_staged(error) if opaque and not placing.stuck else str(error)) from None
-    if not sizes and not values:  # while all views are there
+    if as_declared:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()
     at.note_folded()

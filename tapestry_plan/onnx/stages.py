@@ -130,7 +130,7 @@ class StagedModel(Guarded):
             stored = {tensor.name for tensor in graph.initializer}
             known = read_values(graph.input, values or {})
             self._inputs = {v.name: v for v in graph.input if v.name in known or v.name not in stored}
-            self._shapes = InputShapes(list(self._inputs.values()), shapes or {}, known)
+            self._shapes = InputShapes(list(self._inputs.values()), shapes or {}, known, graph.output)
             self._names = list(outputs) if outputs is not None else [value.name for value in graph.output]
             self._nodes: Sequence[Node] = list(read_nodes(graph))
             check_names(self._model, self._nodes, self._names)
@@ -190,15 +190,12 @@ class StagedModel(Guarded):
 
     def _take(self, feeds: Mapping[str, Any]) -> None:
         for name, value in feeds.items():
-            if name not in self._inputs:
-                raise ValueError(
-                    f"feeds names {quote(name)}, which is not an input; {list_names(self._inputs, name, 'inputs')}"
-                )
-            kind = self._inputs[name].type.WhichOneof("value")
-            if kind == "tensor_type":
-                value = np.asarray(value)
-                self._shapes.compare(name, value.shape, f"feeds[{quote(name)}] of shape {value.shape}")
-                _check_dtype(name, value, self._inputs[name])
+            declared = self._inputs.get(name)
+            is_tensor = declared is not None and declared.type.WhichOneof("value") == "tensor_type"
+            value = np.asarray(value) if is_tensor else value
+            self._shapes.take_feed(name, np.shape(value) if is_tensor else ())
+            if is_tensor:
+                _check_dtype(name, value, declared)
             self._host[name] = value
 
     def advance(self, made: Mapping[str, Any]) -> None:
@@ -328,8 +325,9 @@ class StagedModel(Guarded):
                     add_input(value, self._shapes, at)
                 except NotOfGraphs:
                     placing.foreign.add(name)
-        for node in left:
-            placing.place(node)
+        with self._shapes.tell_sizes():
+            for node in left:
+                placing.place(node)
         if stuck := placing.stuck:
             placing.refused = stuck
             placing.report()

@@ -6,7 +6,7 @@ From the ground up; each row stands on rows above it:
     arguments  arrays  files              arguments and arrays as callers write them; files that appear whole
     constructors  documents               values; plain data against types
     annotations                           what an annotation admits, said by the checks of arguments
-    formulas                              what a count added up, written
+    formulas                              what a count added up, written; sizes that follow from others
     checks                                calls and structs held to their annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
@@ -64,7 +64,7 @@ from tapestry_sets.limits.constructors import (
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
 from tapestry_sets.limits.files import check_target, replace_file
-from tapestry_sets.limits.formulas import write_product, write_sum
+from tapestry_sets.limits.formulas import SizeFormula, read_formula, write_product, write_sum
 from tapestry_sets.limits.printable import Brief, cut_middle, cut_text, escape_controls, list_names, quote, tell_fields
 from tapestry_sets.limits.tallies import (
     TALLY,

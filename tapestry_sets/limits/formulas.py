@@ -1,11 +1,16 @@
-"""Formulas: what a count added up and multiplied, in numbers, as Python writes it."""
+"""Formulas, as Python writes them: what a count added up and multiplied, and sizes that follow from others."""
 
 from __future__ import annotations
 
 import ast
+import operator
+import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 
 def write_product(factors: Iterable[int | str]) -> str:
@@ -39,6 +44,151 @@ def write_sum(terms: Iterable[str]) -> str:
 
 def _is_product(term: str) -> bool:
     return all(part.isdecimal() for part in term.split("*"))
+
+
+# -- as they are read --------------------------------------------------------------------------------------
+
+WORDS = re.compile(r"(?:\d+(?!\w)|[^\W\d]\w*(?!\w)|//|[-+*() ])+")
+"""Whole numbers, names, signs and brackets: nothing else is handed to Python's parser, which warns of some texts."""
+SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+NEGATIVE = "~"
+"""What stands for the sign of a number."""
+COMPUTE: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+}
+
+
+class SizeFormula(NamedTuple):
+    """A sum, product or quotient of whole numbers and names; `read_formula` makes it.
+
+    Parameters
+    ----------
+    steps : tuple of int or str
+        Numbers and names, and each sign behind what it is of: so that a long one is computed without recursion.
+    """
+
+    steps: tuple[int | str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names, in the order in which they stand."""
+        return tuple(dict.fromkeys(step for step in self.steps if isinstance(step, str) and step.isidentifier()))
+
+    def fold(
+        self, read: Callable[[int | str], T], negate: Callable[[T], T], combine: Mapping[str, Callable[[T, T], T]]
+    ) -> T:
+        """What becomes of the numbers and names by the signs.
+
+        Parameters
+        ----------
+        read : callable
+            Of a number or a name.
+        negate : callable
+        combine : mapping of str to callable
+            By sign.
+        """
+        found: list[T] = []
+        for step in self.steps:
+            if step == NEGATIVE:
+                found.append(negate(found.pop()))
+            elif isinstance(step, str) and step in combine:
+                other = found.pop()
+                found.append(combine[step](found.pop(), other))
+            else:
+                found.append(read(step))
+        (made,) = found
+        return made
+
+    def compute(self, sizes: Mapping[str, int]) -> int:
+        """The number that it is where its names have these sizes; ZeroDivisionError where it divides by 0.
+
+        Examples
+        --------
+        >>> read_formula("(s0 + 1)*2 - s1//2").compute({"s0": 3, "s1": 5})
+        6
+        """
+
+        def read(step: int | str) -> int:
+            return step if isinstance(step, int) else sizes[step]
+
+        found: int = self.fold(read, lambda n: -n, COMPUTE)
+        return found
+
+    def straighten(self, name: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """As slope and constant of one name, where the others have sizes; None where it is not a straight line of it.
+
+        Examples
+        --------
+        >>> read_formula("2*(a + b) - 1").straighten("a", {"b": 3}), read_formula("a//2").straighten("a", {})
+        ((2, 5), None)
+        """
+
+        def read(step: int | str) -> Slope:
+            return (1, 0) if step == name else (0, step if isinstance(step, int) else sizes[step])
+
+        return self.fold(read, lambda one: None if one is None else (-one[0], -one[1]), STRAIGHTEN)
+
+
+Slope: TypeAlias = "tuple[int, int] | None"
+"""Slope and constant; None of what is none."""
+
+
+def _straighten(sign: str, one: Slope, other: Slope) -> Slope:
+    if one is None or other is None:
+        return None
+    (a, b), (c, d) = one, other
+    if sign in "+-":
+        return COMPUTE[sign](a, c), COMPUTE[sign](b, d)
+    if sign == "*" and not (a and c):
+        return a * d + b * c, b * d
+    return (0, b // d) if not a and not c else None
+
+
+STRAIGHTEN: Mapping[str, Callable[[Slope, Slope], Slope]] = {sign: partial(_straighten, sign) for sign in COMPUTE}
+
+
+def read_formula(text: str) -> SizeFormula | None:
+    """A sum, product or quotient of whole numbers and names, as Python reads it; None of another text.
+
+    Nothing of the text is executed.
+
+    Parameters
+    ----------
+    text : str
+        Numbers, names, ``+``, ``-``, ``*``, ``//`` and brackets.
+
+    Examples
+    --------
+    >>> read_formula("past + 2*now").names, read_formula("past + now/2"), read_formula("a.b"), read_formula("a b")
+    (('past', 'now'), None, None, None)
+    """
+    try:
+        return SizeFormula(tuple(_list_steps(text))) if WORDS.fullmatch(text) else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _list_steps(text: str) -> list[int | str]:
+    left: list[ast.expr] = [ast.parse(text.strip(), mode="eval").body]
+    steps: list[int | str] = []
+    while left:  # each sign before what it is of, the last first: turned around, it stands behind
+        match left.pop():
+            case ast.Constant(int(n)) if type(n) is int:
+                steps.append(n)
+            case ast.Name(name):
+                steps.append(name)
+            case ast.UnaryOp(ast.USub(), one):
+                steps.append(NEGATIVE)
+                left.append(one)
+            case ast.BinOp(one, sign, two) if type(sign) in SIGNS:
+                steps.append(SIGNS[type(sign)])
+                left += [one, two]
+            case node:
+                raise ValueError(f"{ast.unparse(node)} is not a sum, product or quotient of whole numbers")
+    return steps[::-1]
 
 
 # -- as a person would write them --------------------------------------------------------------------------
@@ -81,24 +231,15 @@ def tidy_formula(formula: str) -> str:
     >>> tidy_formula("10*1000 - (1*10*(10 - 1)//2 + 10*990)")
     '10*10 - 10*9//2'
     """
-    return _write_terms(_read(ast.parse(formula, mode="eval").body))
+    return _write_terms(SizeFormula(tuple(_list_steps(formula))).fold(_read, _negate, TIDY))
 
 
-def _read(node: ast.expr) -> Terms:
-    match node:
-        case ast.Constant(int(n)):
-            return _collect([(1 if n > 0 else -1, (abs(n),))])
-        case ast.UnaryOp(ast.USub(), one):
-            return _negate(_read(one))
-        case ast.BinOp(one, ast.Add(), two):
-            return _collect([*_read(one), *_read(two)])
-        case ast.BinOp(one, ast.Sub(), two):
-            return _collect([*_read(one), *_negate(_read(two))])
-        case ast.BinOp(one, ast.Mult(), two):
-            return _multiply(_read(one), _read(two))
-        case ast.BinOp(one, ast.FloorDiv(), two):
-            return _divide(_read(one), _read(two))
-    raise ValueError(f"{ast.unparse(node)} is not a sum, product or quotient of whole numbers")
+def _read(number: int | str) -> Terms:
+    return _collect([(1 if int(number) > 0 else -1, (abs(int(number)),))])
+
+
+def _add(one: Terms, two: Terms) -> Terms:
+    return _collect([*one, *two])
 
 
 def _negate(terms: Terms) -> Terms:
@@ -129,6 +270,14 @@ def _put_in_brackets(terms: Terms) -> Addend:
 
 def _divide(one: Terms, two: Terms) -> Terms:
     return one if not one or two == ((1, ()),) else ((1, (Quotient(one, two),)),)
+
+
+TIDY: Mapping[str, Callable[[Terms, Terms], Terms]] = {
+    "+": _add,
+    "-": lambda one, two: _add(one, _negate(two)),
+    "*": _multiply,
+    "//": _divide,
+}
 
 
 def _collect(terms: Iterable[Addend]) -> Terms:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, parts_of, read_sizes
+from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, parts_of, read_sizes, tell_sizes
 from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.caps.by_memory import keeps
 from tapestry_plan.search.kept.keeping import write_kept
@@ -67,8 +67,7 @@ def bind_to(plan: ShardPlan, graph: Graph, *, in_memory: bool = True) -> ShardPl
     check_choices(planned, plan.mesh, choices)
     asked = Asked(plan.mesh, space=plan.space, fan_in=choices.fan_in, known=Known())
     problem = SettledProblem(planned, asked, choices)
-    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items())
-    told = "bind: the plan's choices" + f" at {sizes}" * bool(sizes)
+    told = "bind: the plan's choices" + f" at {tell_sizes(graph.sizes)}" * bool(graph.sizes)
     bound = plan.bound if choices == plan.choices else 0.0
     limits = _limit_memory(plan) if in_memory else None
     made = write_kept(plan, problem, problem.kept, limits, bound, told, "plan the graph at these sizes anew")
@@ -102,7 +101,7 @@ def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
     if made is not None:
         put_fields(made := Draft(made).done(), nodes=FrozenDict((n, made.nodes[n]) for n in plan.graph.nodes))
         return made
-    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items()) or "the sizes of the graph given"
+    sizes = tell_sizes(graph.sizes) or "the sizes of the graph given"
     model = plan.graph._model or graph._model
     if model is not None and plan.graph.sizes.keys() == graph.sizes.keys():
         own = model(plan.graph.sizes)
@@ -176,7 +175,7 @@ def cut_again(plan: ShardPlan, graph: Graph) -> Choices:
         if extents == layout.extents:
             layouts[kind, name] = layout
             continue
-        _check_parts(layout, axes, f"{kind} {quote(name)}")
+        _check_parts(layout, axes, f"{kind} {quote(name)}", tell_sizes(graph.sizes) or "these sizes")
         key = layout, extents
         if key not in same:
             same[key] = _cut_layout(layout, extents)
@@ -184,7 +183,7 @@ def cut_again(plan: ShardPlan, graph: Graph) -> Choices:
     return replace(plan.choices, layouts=layouts)
 
 
-def _check_parts(layout: Layout, axes: tuple[Axis, ...], what: str) -> None:
+def _check_parts(layout: Layout, axes: tuple[Axis, ...], what: str, sizes: str) -> None:
     """The parts of a layout must be possible along other axes."""
     if layout.lots:
         raise ValueError(
@@ -196,7 +195,7 @@ def _check_parts(layout: Layout, axes: tuple[Axis, ...], what: str) -> None:
             limit = tell_count(axis.size, "point") + ", not a multiple of that" * (parts <= axis.size)
             raise ValueError(
                 f"bind: the plan cuts {what} into {parts} parts along axis {quote(axis.name)}, which has {limit} at "
-                "these sizes; bind larger ones, or plan the graph at these sizes anew"
+                f"{sizes}; bind larger ones, or plan the graph at these sizes anew"
             )
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from tapestry_exec.cli.planning import parse_shapes, parse_values
 from tests.exec.cli.test_cli import call, network, refused
 from tests.onnx_models import ort, random
+from tests.open_models import MASKED, feed_decoder, open_decoder
 
 
 def reshaping() -> Any:
@@ -104,3 +105,98 @@ def test_values_are_read() -> None:
         "f": [1000.0, float("inf")],
     }
     assert parse_shapes(["x=2,3", "n=4"]) == {"x": (2, 3), "n": 4}
+
+
+# -- sizes that the model leaves open ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(open_decoder(), "decoder.onnx")
+    return tmp_path
+
+
+def save_each(feeds: dict[str, Any]) -> list[str]:
+    """The arrays in files, and the options that name them."""
+    for name, array in feeds.items():
+        np.save(f"{name}.npy", array)
+    return [word for name in feeds for word in ("--input", f"{name}={name}.npy")]
+
+
+def test_arrays_say_the_sizes_of_a_run(folder: Path) -> None:
+    feeds = feed_decoder(2, 4, 3)
+    np.savez("feeds.npz", **feeds)
+    (wanted,) = ort(open_decoder(), feeds, ["y"])
+    more = ("--shape", "past_sequence_length=4", "--shape", f"{MASKED}=7")
+    for words in (save_each(feeds), ["--input", "feeds.npz"], [*save_each(feeds), *more]):
+        result = call("run", "decoder.onnx", "--mesh", 2, *words, "--save", "out.npz", "--verify")
+        assert result.exit_code == 0, result.stderr
+        with np.load("out.npz") as saved:
+            np.testing.assert_allclose(saved["y"], wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+def test_some_arrays_say_the_sizes_of_the_others(folder: Path) -> None:
+    feeds = feed_decoder(2, 4, 3)
+    words = save_each({name: feeds[name] for name in ("x", "attention_mask")})
+    result = call("run", "decoder.onnx", "--mesh", 2, *words, "--save", "out.npz")
+    assert result.exit_code == 0, result.stderr
+    with np.load("out.npz") as saved:
+        assert saved["present_key"].shape == (2, 2, 7, 4)
+    refused(call("run", "decoder.onnx", *words[:2]), "--shape past_sequence_length=…")
+
+
+def test_a_saved_plan_runs_with_arrays_of_its_sizes(folder: Path) -> None:
+    words = save_each(feed_decoder(2, 4, 3))
+    sizes = ("--shape", "batch_size=2", "--shape", "past_sequence_length=4", "--shape", "sequence_length=3")
+    Path("plan.json").write_text(call("plan", "decoder.onnx", "--mesh", 2, *sizes, "--json").stdout)
+    assert call("run", "decoder.onnx", "--plan", "plan.json", *words).exit_code == 0
+    longer = save_each(feed_decoder(2, 5, 3))
+    refused(call("run", "decoder.onnx", "--plan", "plan.json", *longer), "plan.json was made for other sizes of dec")
+
+
+def test_arrays_that_do_not_agree(folder: Path) -> None:
+    feeds = feed_decoder(2, 4, 3)
+    words = save_each({**feeds, "past_key": feeds["past_key"][:1]})
+    two = (
+        "'batch_size' is 2 by feeds['attention_mask'] of shape (2, 7) on axis 0",
+        "and 1 by feeds['past_key'] of shape (1, 2, 4, 4)",
+    )
+    refused(call("run", "decoder.onnx", *words), *two)
+    words = save_each(feeds)
+    refused(call("run", "decoder.onnx", *words, "--shape", "batch_size=3"), "'batch_size' is 3 by shapes", "and 2 by")
+    refused(call("run", "decoder.onnx", *words, "--shape", "x=2,4,8"), "feeds['x'] of shape (2, 3, 8)", "(2, 4, 8)")
+    refused(call("run", "decoder.onnx", *words, "--shape", f"{MASKED}=8"), f"'{MASKED}' is 8 by shapes", "and 7 by")
+    refused(call("run", "decoder.onnx", "--input", "q=x.npy"), "the model has no input 'q'; known inputs: 'x'")
+    refused(call("run", "decoder.onnx", "--input", "x=x.npy", "--input", "x=x.npy"), "'x' is given twice")
+    refused(call("run", "decoder.onnx", "--input", "none.npz"), "--input 'none.npz' cannot be read")
+    Path("junk.npz").write_bytes(b"junk")
+    refused(call("run", "decoder.onnx", "--input", "junk.npz"), "is not a .npz file; write the arrays with numpy.savez")
+    Path("half.npz").write_bytes(b"PK\x03\x04")
+    refused(call("run", "decoder.onnx", "--input", "half.npz"), "half.npz is damaged or truncated")
+
+
+def test_arrays_say_the_sizes_of_a_run_in_stages(folder: Path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["found"]), helper.make_node("Neg", ["found"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [2, "M"])
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 21)])
+    model.ir_version = 10
+    onnx.save(model, "staged.onnx")
+    (wanted,) = ort(model, {"x": random(3, 4)})
+    words = save_each({"x": random(3, 4)})
+    result = call("run", "staged.onnx", "--mesh", 2, *words, "--save", "out.npz")
+    assert result.exit_code == 0, result.stderr
+    with np.load("out.npz") as saved:
+        np.testing.assert_array_equal(saved["y"], wanted)
+    refused(call("run", "staged.onnx", *words, "--shape", "N=4"), "'N' is 4 by shapes['N'] = 4 and 3 by feeds['x']")
+    refused(call("run", "staged.onnx"), "--shape N=…")
+
+
+def test_sizes_are_told_in_the_symbol_below_a_derived_axis(folder: Path) -> None:
+    sizes = ("--shape", "batch_size=2", "--shape", "past_sequence_length=4", "--shape", "sequence_length=3")
+    words = ("sizes", "decoder.onnx", "--mesh", 2, *sizes, "--fix", "products=n:2", "--fix", "shares=i2:2")
+    result = call(*words, "--symbol", "past_sequence_length", "--at", "4..8", "--plan-at", "4", "--no-fuse")
+    assert result.exit_code == 0, result.stderr
+    assert "·past_sequence_length + " in result.stdout and "batch_size=2, sequence_length=3" in result.stdout
+    refused(call(*words, "--symbol", MASKED), "is not a symbol; known symbols: 'batch_size'")

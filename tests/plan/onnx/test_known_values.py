@@ -194,7 +194,8 @@ def test_sizes_are_given_by_symbol() -> None:
         ),
         (
             {"x": [4, 3], "z": [5, 3]},
-            r"the symbol 'batch' is 4 by shapes\['x'\] = \(4, 3\) and 5 by shapes\['z'\] = \(5, 3\); it stands for one",
+            r"the symbol 'batch' is 4 by shapes\['x'\] = \(4, 3\) on axis 0 and 5 by shapes\['z'\] = \(5, 3\) on "
+            r"axis 0; it stands for one",
         ),
         ({"batch": 4, "x": [5, 3]}, r"the symbol 'batch' is 4 by shapes\['batch'\] = 4 and 5 by shapes\['x'\]"),
         ({"batch": -1}, r"shapes\['batch'\] must be at least 0, not -1"),

@@ -124,4 +124,8 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
     found = call(*given, f"like={tmp_path / 'like.npy'}")
     assert found.exit_code == 0, found.stderr
     np.save(tmp_path / "like.npy", FEEDS["like"][1:])
-    refused(call(*given, f"like={tmp_path / 'like.npy'}"), "'like'", "(4, any)")
+    refused(
+        call(*given, f"like={tmp_path / 'like.npy'}"),
+        "'n' is 4 by shapes['n'] = 4",
+        "and 3 by feeds['like']",
+    )

@@ -194,7 +194,10 @@ WRONG: dict[str, tuple[Callable[[ShardPlan], Any], str]] = {
     "twice": (lambda p: p.bind({"batch": 3}, batch=4), "the symbol 'batch' is given twice, as 3 and 4; give it once"),
     "none": (lambda p: p.bind(), "no size is given; give some by symbol, as batch=32"),
     "graph and sizes": (lambda p: p.bind(p.graph, batch=3), "a graph is given, which has its sizes, and sizes too"),
-    "too few points": (lambda p: p.bind(seq=2), r"into 3 parts along axis '\w+', which has 2 points at these sizes"),
+    "too few points": (
+        lambda p: p.bind(seq=2),
+        r"into 3 parts along axis '\w+', which has 2 points at batch=2, seq=2; bind larger",
+    ),
     "written steps": (lambda p: p.with_steps(steps=p.steps[1:]).bind(batch=3), "whose steps somebody wrote"),
 }
 
