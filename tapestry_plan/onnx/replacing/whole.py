@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -342,7 +343,8 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     kind = value.type.WhichOneof("value")
     where = f"{node.where}: its output {quote(value.name)}"
     if kind != "tensor_type":
-        raise NotOfGraphs(f"{where} is {kind or 'of no known type'}, not a tensor")
+        told = "of no known type" if kind is None else f"a {kind.removesuffix('_type')}"
+        raise NotOfGraphs(f"{where} is {told}, not a tensor")
     tensor = value.type.tensor_type
     dims = list(tensor.shape.dim)
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
@@ -355,15 +357,19 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     return shape, str(dtype.name)
 
 
-def run_node(at: Importing, node: Node, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node makes of values, by ONNX Runtime or ONNX's reference: arrays, or lists of them.
+def run_node(
+    at: Importing, node: Node, given: Mapping[str, Any], types: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What a node makes of values, by ONNX Runtime or ONNX's reference: arrays, lists and dicts.
+
+    Types are those that the model declares of values which do not tell theirs, such as dicts.
 
     Raises
     ------
     UnsupportedOp
         Where neither runs it.
     """
-    model = model_of_node(at, node, {name: _type_of_value(value) for name, value in given.items()}, {})
+    model = model_of_node(at, node, {n: types.get(n) or _type_of_value(value) for n, value in given.items()}, {})
     # What is not ONNX's may end ONNX Runtime, and with it this process: another one is asked first.
     fault = _find_fault(node, model)
     try:

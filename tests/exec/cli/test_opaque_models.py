@@ -169,6 +169,9 @@ WAITING = {
     "words": "(string[3] words) => (int64[3] y) { y = ai.onnx.ml.LabelEncoder "
     '<keys_strings = ["a"], values_int64s = [7]> (words) }',
     "q": "(seq(float[2]) q) => (float[2] y) { z = Constant <value = int64 {0}> () y = SequenceAt(q, z) }",
+    "d": "(map(string, float) d) => (float[1,2] y) { c = ai.onnx.ml.DictVectorizer "
+    '<string_vocabulary = ["a", "b"]> (d) y = Exp(c) }',
+    "m": "(map(int64, float) m) => (map(int64, float) m) {}",
     "o": "(optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }",
 }
 """Models of which nothing can be planned before an input is known, by its name."""
@@ -180,6 +183,8 @@ BEFORE = {
     "else_branch = f () => (float[6,4] v) { v = Transpose(e) }> }",
     "SplitToSequence_0": "(float[4,6] x) => (seq(float[2,6]) y) { n = Constant <value = int64 {2}> () a = Relu(x) "
     "y = SplitToSequence <axis = 0> (a, n) }",
+    "ZipMap_0": "(float[4,2] x) => (seq(map(int64, float)) z) { y = Softmax(x) "
+    "z = ai.onnx.ml.ZipMap <classlabels_int64s = [3, 4]> (y) }",
     "Loop_0": f"(float[4,6] x) => (float[n,m] y) {{ a = Abs(x) y = Loop (, , a) {BODY} }}",
 }
 """Models of which something can be planned, by the node that waits for values that a run makes."""
@@ -212,6 +217,32 @@ def test_runs_name_what_ran_whole_before_any_stage(tmp_path: Path) -> None:
     words = ("run", file, "--mesh", 2, "--input", f"x={tmp_path / 'x.npy'}", "--quiet")
     assert "ran whole before any stage: node 'NonZero_0' (NonZero)\n24 B came to the host" in call(*words).stdout
     assert json.loads(call(*words, "--json").stdout)["whole_before"] == ["node 'NonZero_0' (NonZero)"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ZipMap_0", "'z' (4 maps)"), ("SplitToSequence_0", "'y' (2 tensors)")])
+def test_what_a_file_of_arrays_has_not_is_told(name: str, kind: str, tmp_path: Path) -> None:
+    words = ("run", written(tmp_path, BEFORE[name]), "--mesh", 2, "--quiet", "--save", tmp_path / "out.npz")
+    for told in (call(*words), call(*words, "--json")):
+        says = f"which has arrays alone: {kind}; run_stages in Python gives these\n"
+        assert told.exit_code == 0 and told.stderr.endswith(says) and told.stderr.count("\n") == 1
+        assert not np.load(tmp_path / "out.npz").files
+    label, _, rest = kind.partition(" (")
+    assert f"output {label[1:-1]}: {rest[:-1]}\n" in call(*words).stdout
+
+
+def test_strings_are_saved_without_pickles(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([3, -1]))
+    words = ("run", written(tmp_path, "(int64[2] x) => (string[2] y) { y = Cast <to = 8> (x) }"), "--quiet")
+    told = call(*words, "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "out.npz")
+    assert told.exit_code == 0 and np.load(tmp_path / "out.npz")["y"].tolist() == ["3", "-1"]
+
+
+def test_maps_and_sequences_are_neither_drawn_nor_read_of_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", np.ones(2))
+    for name, kind in (("d", "a map: give a dict of texts to float32"), ("q", "a sequence: give a list")):
+        words = ("run", written(tmp_path, WAITING[name]), "--mesh", 2, "--quiet")
+        refused(call(*words), "a sequence or a map, which no .npy has, in Python, as a list or a dict to run_stages")
+        refused(call(*words, "--input", f"{name}={tmp_path / 'd.npy'}"), f"the input is {kind}")
 
 
 @pytest.mark.parametrize("name", BEFORE)

@@ -814,6 +814,103 @@ def test_sequences_and_empty_tensors() -> None:
     assert staged(typed(model_of(nodes, {"x": (2, 3)}), y=7), {"x": 0 * X}).outputs["y"].shape == (2, 0)
 
 
+HEAD = '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> agraph '
+PROBABILITIES = np.array([[0.2, -0.5, 0.3], [1, 0, 0.25]], np.float32)
+ZIPPED = "(float[2,3] p) => (seq(map({key}, float)) z, float[2,3] y) {{ a = Relu(p) "
+ZIPPED += "z = ai.onnx.ml.ZipMap <classlabels_{key}s = {labels}> (a) y = Exp(a) }}"
+TEXTS = '["a", "b", "c"]'
+GIVEN = "({kind} d) => (float[1,n] y) {{ c = ai.onnx.ml.{made} (d) y = Neg(c) }}"
+MAPS = {
+    "numbers zipped": (ZIPPED.format(key="int64", labels="[7, 5, -1]"), {"p": PROBABILITIES}, ["relu", "exp"]),
+    "texts zipped": (ZIPPED.format(key="string", labels=TEXTS), {"p": PROBABILITIES}, ["relu", "exp"]),
+    "known values zipped": (
+        "() => (seq(map(int64, float)) z) { p = Constant <value = float[1,2] {1, 2}> () "
+        "z = ai.onnx.ml.ZipMap <classlabels_int64s = [3, 4]> (p) }",
+        {},
+        [],
+    ),
+    "cast": (
+        GIVEN.format(kind="map(int64, float)", made='CastMap <cast_to = "TO_FLOAT">'),
+        {"d": {4: 1.5, -2: 2.0, 9: 0.1}},
+        ["negative"],
+    ),
+    "cast to places": (
+        GIVEN.format(kind="map(int64, float)", made='CastMap <cast_to = "TO_FLOAT", map_form = "SPARSE", max_map = 5>'),
+        {"d": {3: 1.5, 0: 2.0}},
+        ["negative"],
+    ),
+    "vector of numbers": (
+        GIVEN.format(kind="map(int64, float)", made="DictVectorizer <int64_vocabulary = [3, 1, 2]>"),
+        {"d": {2: 5.0, 3: -1.0}},
+        ["negative"],
+    ),
+    "vector of texts": (
+        GIVEN.format(kind="map(string, float)", made=f"DictVectorizer <string_vocabulary = {TEXTS}>"),
+        {"d": {"c": 5.0, "a": -1.0}},
+        ["negative"],
+    ),
+    "given and returned": ("(map(string, float) d) => (map(string, float) d) {}", {"d": {"c": 0.5}}, []),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_are_dicts_of_nodes_that_run_whole(name: str, first: bool) -> None:
+    text, feeds, planned = MAPS[name]
+    model = parser.parse_model(HEAD + text)
+    found = staged(model, feeds, devices=3, first=first)
+    assert list(found.outputs) == [value.name for value in model.graph.output]
+    for made, wanted in zip(found.outputs.values(), ort(model, feeds), strict=True):
+        if isinstance(wanted, np.ndarray):
+            np.testing.assert_allclose(made, wanted, rtol=1e-6)
+        else:
+            assert type(made) is type(wanted) and made == wanted
+    (graph,) = [stage.graph for stage in found.stages if stage.graph is not None] or [Graph()]
+    assert [node.op for node in graph.nodes.values()] == planned
+    if planned:
+        with pytest.raises(UnsupportedOp, match="StagedModel plans it in stages"):
+            load_onnx(model)
+
+
+def test_numbers_of_numpy_in_maps_are_those_of_python() -> None:
+    text = MAPS["vector of numbers"][0]
+    given = {np.int64(2): np.float32(5), np.uint8(3): -1}
+    found = staged(parser.parse_model(HEAD + text), {"d": given})
+    np.testing.assert_array_equal(found.outputs["y"], [[1, 0, -5]])
+    assert found.nbytes_whole == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (X, r"feeds\['d'\] is an array of shape \(2, 3\) .* the input is a map: give a dict of texts to float32$"),
+        ({1: 2.0}, r"feeds\['d'\] has the key 1, the input has texts there: convert it$"),
+        ({"a": "b"}, r"feeds\['d'\]\['a'\] is 'b', the input has float32 there: convert it$"),
+        ({}, r"stage 0 makes 'y' of shape \(3,\), the model declares \(1, n\)"),  # ONNX Runtime takes no empty ones
+    ],
+)
+def test_maps_that_are_not_as_declared_are_refused(given: Any, says: str) -> None:
+    text = MAPS["vector of texts"][0]
+    with pytest.raises(ValueError, match=says) as refused:
+        staged(parser.parse_model(HEAD + text), {"d": given})
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_numbers_beyond_a_map_s_dtype_are_refused() -> None:
+    text = "(map(int64, float) d) => (float[1,n] y) { y = ai.onnx.ml.CastMap (d) }"
+    for key in (2**63, 1.5):
+        with pytest.raises(ValueError, match=f"has the key {key}, the input has int64 there: convert it"):
+            staged(parser.parse_model(HEAD + text), {"d": {key: 1.0}})
+
+
+def test_a_sequence_is_given_as_a_list() -> None:
+    """An empty one too, whose elements the model declares."""
+    model = parser.parse_model(HEAD + "(seq(float[2]) q) => (int64 y) { y = SequenceLength(q) }")
+    assert staged(model, {"q": []}).outputs["y"] == 0 and staged(model, {"q": [X[0], X[1]]}).outputs["y"] == 2
+    with pytest.raises(ValueError, match="the input is a sequence: give a list of its elements"):
+        staged(model, {"q": X})
+
+
 def test_stages_say_what_is_wrong_with_inputs() -> None:
     model = model_of([make("NonZero", ["x"], ["y"])], {"x": (2, 3)})
     for feeds, says in (
