@@ -19,7 +19,9 @@ from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
 from tapestry_sets.limits import list_names, quote
 
-TAKE_LESS = frozenset({"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean"})
+TAKE_LESS = frozenset(
+    {"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean", "ai.onnx.ml::LinearRegressor"}
+)
 """Operators that take fewer dtypes here than ONNX has for them: nodes of others are opaque."""
 
 CutAxes = tuple[tuple[str, tuple[str, ...]], ...]
@@ -59,7 +61,7 @@ class Supported(Struct, frozen=True):
 
 
 def list_supported(*names: str) -> Iterator[Supported]:
-    """All operators of ONNX's own domain in the newest opset, and those that joined `IMPORTERS`, by name.
+    """All operators of ONNX's own domains in the newest opset, and those that joined `IMPORTERS`, by name.
 
     Parameters
     ----------

@@ -17,9 +17,10 @@ from tests.exec.cli.test_cli import call, refused
 from tests.onnx_models import model_of
 
 
-def binarizer(reads: str, makes: str) -> Any:
+def undeclared(reads: str, makes: str) -> Any:
     """A node that has no declaration."""
-    return helper.make_node("Binarizer", [reads], [makes], name="whole", domain="ai.onnx.ml", threshold=0.5)
+    how = {"keys_floats": [0.0], "values_floats": [1.0], "default_float": 0.0}
+    return helper.make_node("LabelEncoder", [reads], [makes], name="whole", domain="ai.onnx.ml", **how)
 
 
 def learned(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
@@ -32,7 +33,7 @@ def learned(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     (tmp_path / "m.onnx").write_bytes(
-        learned([helper.make_node("Relu", ["x"], ["a"], name="r"), binarizer("a", "y")]).SerializeToString()
+        learned([helper.make_node("Relu", ["x"], ["a"], name="r"), undeclared("a", "y")]).SerializeToString()
     )
     return tmp_path / "m.onnx"
 
@@ -45,7 +46,7 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
     cost = ShardPlan.from_json(call(*words, "--json").stdout).opaque["whole"]
     assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 4 * 4, 4 * 4 * 4)
     explained = call(*words, "--explain", "whole").stdout
-    assert "opaque: ai.onnx.ml::Binarizer of ONNX, run whole on one device" in explained
+    assert "opaque: ai.onnx.ml::LabelEncoder of ONNX, run whole on one device" in explained
     assert f"it reads 64 B, writes 64 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
@@ -58,7 +59,7 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
 
 @pytest.mark.parametrize("command", [("plan", "--mesh", "2", "--quiet"), ("show",)])
 def test_no_opaque_refuses(model: Path, command: tuple[str, ...]) -> None:
-    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': Binarizer of domain 'ai.onnx.ml'")
+    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': LabelEncoder of domain 'ai.onnx.ml'")
     assert call(command[0], model, *command[1:]).exit_code == 0
 
 
@@ -147,15 +148,15 @@ def test_operators_of_onnx_are_listed() -> None:
 
 
 def test_a_flag_that_keeps_a_node_from_running_whole_is_named() -> None:
-    own, foreign = binarizer("x", "y"), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
+    own, foreign = undeclared("x", "y"), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
     model = learned([own])
     with pytest.raises(
-        ValueError, match=r"an operator that only runs whole:\n.*Binarizer .*; opaque=False, or --no-opaque, k"
+        ValueError, match=r"an operator that only runs whole:\n.*LabelEncoder .*; opaque=False, or --no-opaque, k"
     ):
         load_onnx(model, opaque=False)
     model = learned([own, foreign], ("z",))
     model.opset_import.append(helper.make_opsetid("own", 1))
-    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*Binarizer .*--no-opaque.*Zzzz") as error:
+    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*LabelEncoder .*--no-opaque.*Zzzz") as error:
         load_onnx(model, opaque=False)
     assert "nearest" not in str(error.value)
     assert "dtypes floats" in call("ops", "sin").stdout

@@ -58,9 +58,9 @@ def test_definitions_take_the_attributes_of_the_node() -> None:
 
 S = np.random.default_rng(5).normal(size=(4, 6)).astype(np.float32)
 LEARNED = "ai.onnx.ml"
-"""A domain of ONNX's whose nodes have no declaration."""
-ABOVE = {"domain": LEARNED, "threshold": 0.5}
-UNDECLARED = [make("Relu", ["x"], ["a"], name="before"), make("Binarizer", ["a"], ["y"], name="whole", **ABOVE)]
+"""A domain of ONNX's of whose nodes some have no declaration."""
+ZEROS = {"domain": LEARNED, "keys_floats": [0.0], "values_floats": [1.0], "default_float": 0.0}
+UNDECLARED = [make("Relu", ["x"], ["a"], name="before"), make("LabelEncoder", ["a"], ["y"], name="whole", **ZEROS)]
 
 
 def undeclared(nodes: Any = UNDECLARED, shape: tuple[int, ...] = S.shape) -> Any:
@@ -70,9 +70,9 @@ def undeclared(nodes: Any = UNDECLARED, shape: tuple[int, ...] = S.shape) -> Any
     return model
 
 
-def above_half(x: Any) -> Any:
-    """1 where a cell is above 1/2, else 0."""
-    return (x > 0.5).astype(np.float32)
+def none_above(x: Any) -> Any:
+    """1 where a cell is not above 0, and so 0 behind a Relu, else 0."""
+    return (x <= 0).astype(np.float32)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
@@ -87,7 +87,7 @@ def test_a_node_without_declaration_runs_whole(devices: int) -> None:
     assert (cost.nbytes_read, cost.nbytes_written) == (S.nbytes, S.nbytes)
     assert cost.nbytes_moved == sum(found.stage["whole"].nbytes_received) == (devices > 1) * result.nbytes_moved
     why = found.explain("whole").splitlines()[2]
-    assert why.startswith("  opaque: ai.onnx.ml::Binarizer of ONNX, run whole on one device: its operator is not")
+    assert why.startswith("  opaque: ai.onnx.ml::LabelEncoder of ONNX, run whole on one device: its operator is not")
 
 
 @pytest.mark.parametrize("slow", ["memory", "arithmetic"])
@@ -96,7 +96,7 @@ def test_what_runs_whole_takes_as_long_as_its_bytes_at_least(slow: str) -> None:
     x = np.zeros((64, 64), np.float32)
     rates = {"memory": (1e12, 1e6), "arithmetic": (1e5, 1e12)}[slow]
     device = Device(flop_per_second=rates[0], memory_nbytes_per_second=rates[1], launch_seconds=1e-3)
-    graph = load_onnx(undeclared([make("Binarizer", ["x"], ["y"], name="whole", **ABOVE)], x.shape))
+    graph = load_onnx(undeclared([make("LabelEncoder", ["x"], ["y"], name="whole", **ZEROS)], x.shape))
     found = plan(graph, Mesh(2, device=device))
     cells = 2 * x.size
     least = 1e-3 + max(cells / rates[0], 4 * cells / rates[1])
@@ -111,19 +111,19 @@ def test_documents_carry_what_runs_whole() -> None:
     assert again == found
     for backend in ("numpy", "serial", "processes"):
         made = run(again, {"x": S}, backend=backend).outputs["y"]
-        np.testing.assert_allclose(made, above_half(S), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(made, none_above(S), rtol=1e-5, atol=1e-6)
 
 
 def test_they_run_once_and_what_they_make_is_sent() -> None:
     """Whatever their readers are split into, and however cheap the work is taken to be."""
-    middle = make("Binarizer", ["a"], ["d"], name="whole", **ABOVE)
+    middle = make("LabelEncoder", ["a"], ["d"], name="whole", **ZEROS)
     graph = load_onnx(undeclared([UNDECLARED[0], middle, make("Exp", ["d"], ["y"], name="after")]))
     for space in ("mesh", "all"):
         for fix in ({}, {"whole": {}}):
             found = plan(graph, Mesh(4), fix={"before": {"i0": 4}, "after": {"i0": 4}, **fix}, space=space)
             assert list(found.placement["whole"]) == [0]
             assert sum(row.nbytes for row in found.transfers() if row.tensor == "d") == 3 * S[0].nbytes
-            np.testing.assert_allclose(run(found, {"x": S}, verify=True).outputs["y"], np.exp(above_half(S)), rtol=1e-5)
+            np.testing.assert_allclose(run(found, {"x": S}, verify=True).outputs["y"], np.exp(none_above(S)), rtol=1e-5)
     again = plan(graph, Mesh(4), like=found, fix={"whole": {}})
     assert list(again.placement["whole"]) == [0]
 
@@ -415,9 +415,9 @@ def test_graphs_inside_nodes_read_what_is_outside() -> None:
 
 def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
     nodes = [
-        make("Binarizer", ["x"], ["a"], name="one", **ABOVE),
+        make("LabelEncoder", ["x"], ["a"], name="one", **ZEROS),
         make("TopK", ["x", "k"], ["b", "i"], name="two"),
-        make("Binarizer", ["a"], ["c"], name="three", **ABOVE),
+        make("LabelEncoder", ["a"], ["c"], name="three", **ZEROS),
         make("Mine", ["x"], ["d"], name="four", domain="com.example"),
     ]
     model = undeclared(nodes)
@@ -429,7 +429,7 @@ def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
         load_onnx(model, opaque=False)
     text = str(refused.value)
     assert "4 nodes have an operator that is not supported" in text and text.count("\n  node") == 4
-    assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': Binarizer" in text
+    assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': LabelEncoder" in text
     del model.graph.node[1:3], model.graph.output[0:2]
     for reader in (load_onnx, StagedModel):
         with pytest.raises(UnsupportedOp, match=r"1 node has .*\n  node 'four': Mine of domain 'com\.ex") as refused:
@@ -442,7 +442,7 @@ def test_nodes_that_nobody_has_are_in_one_message() -> None:
     """Those too that read what others of them would make; not those that would run whole."""
     nodes = [
         make("Foo", ["x"], ["a"], name="one", domain="com.example"),
-        make("Binarizer", ["a"], ["b"], name="two", **ABOVE),
+        make("LabelEncoder", ["a"], ["b"], name="two", **ZEROS),
         make("Bar", ["b"], ["c"], name="three", domain="com.example"),
     ]
     model = undeclared(nodes)
@@ -525,6 +525,8 @@ def test_every_operator_of_onnx_is_listed() -> None:
     found = {one.operator: one for one in list_supported()}
     how = {name: one.how for name, one in found.items()}
     assert how["Conv"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
+    assert {f"{LEARNED}::{name}" for name in ("ZipMap", "TreeEnsemble", "TreeEnsembleRegressor")} < how.keys()
+    assert how[f"{LEARNED}::Scaler"] == "imported" and how[f"{LEARNED}::SVMClassifier"] == "opaque"
     assert "refused" not in how.values() and how["SequenceMap"] == "opaque"
     assert how["Shape"] == how["Constant"] == "folded"
     assert found["ArgMax"].dtypes[:11] == (
@@ -588,10 +590,12 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     instead = {name: one.instead for name, one in found.items()}
     assert instead["LSTM"] == instead["RNN"] == (("recurrence_step", ("d", "b", "j")),)
     assert ("max", ("i0", "i1", "+i2")) in instead["Softmax"] and not instead["Conv"] and not instead["NonZero"]
+    assert axes["ai.onnx.ml::Normalizer"][1] == ("sum", ("i0", "+i1"))
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
     views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}
     views |= {f"{BLOCKS}::ReorderInput", f"{BLOCKS}::ReorderOutput", f"{MICROSOFT}::ExpandDims", f"{MICROSOFT}::Pad"}
+    views |= {f"{LEARNED}::FeatureVectorizer"}
     known = {"ConstantOfShape", "EyeLike", "Range", "BlackmanWindow", "HammingWindow", "HannWindow"}
     of_sequences = {"ConcatFromSequence", "SplitToSequence"}
     of_sequences |= {f"Sequence{what}" for what in ("At", "Construct", "Empty", "Erase", "Insert", "Length")}
