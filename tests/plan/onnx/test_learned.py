@@ -223,7 +223,7 @@ def test_others_run_in_parts_of_their_rows(op: str) -> None:
     compare(of(op, X[:1], outputs=case.outputs, **attrs), ["opaque"])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(1, 5), st.integers(2, 3), st.integers(0, 2**31), st.sampled_from(["MAX", "L1", "L2"]))
 def test_pipelines_run_as_they_do_there(rows: int, columns: int, seed: int, norm: str) -> None:
     """Missing values, scales, a classifier, and its probabilities as maps: the first stage has all but the maps."""
