@@ -29,6 +29,8 @@ OF_ROWS = frozenset(
     )
 )
 """Operators that make a row of each result from each row of a matrix, their only operand; ONNX tells few shapes."""
+ROW = "n"
+"""The index axis that these have where they are opaque."""
 
 
 def scaler(at: Importing, node: Node) -> Result:

@@ -18,7 +18,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.importers.learned import OF_ROWS
+from tapestry_plan.onnx.importers.learned import OF_ROWS, ROW
 from tapestry_plan.onnx.inference import Way, infer_model
 from tapestry_plan.onnx.nodes import (
     CEIL_POOLS,
@@ -33,10 +33,6 @@ from tapestry_sets.limits import quote
 
 FROM_VALUES = "has a shape that follows from values"
 """Of an output, why it cannot be declared."""
-
-
-ROW = "n"
-"""The index axis of nodes of `OF_ROWS`."""
 
 
 class NotWhole(UnsupportedOp):

@@ -138,6 +138,7 @@ def test_operators_of_onnx_are_listed() -> None:
     rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if len(line.split()) > 2}
     assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
     assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]
+    assert rows["ai.onnx.ml::SVMRegressor"][:3] == ["opaque", "opaque", "n"]
     assert {"float8_e4m3fn,", "int4,"} <= set(rows["DequantizeLinear"])
     one = call("ops", "Gemm", "NonZero", "--onnx").stdout.splitlines()
     assert one[0] == "2 operators of ONNX" and " ".join(one[4].split()).startswith("Gemm imported gemm m n +k")

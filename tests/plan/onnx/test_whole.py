@@ -590,6 +590,7 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     instead = {name: one.instead for name, one in found.items()}
     assert instead["LSTM"] == instead["RNN"] == (("recurrence_step", ("d", "b", "j")),)
     assert ("max", ("i0", "i1", "+i2")) in instead["Softmax"] and not instead["Conv"] and not instead["NonZero"]
+    assert axes["ai.onnx.ml::SVMRegressor"] == (("opaque", ("n",)),) and not axes["ai.onnx.ml::ZipMap"]
     assert axes["ai.onnx.ml::Normalizer"][1] == ("sum", ("i0", "+i1"))
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
