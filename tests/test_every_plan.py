@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx
 import pytest
+from onnx import parser
 from onnx.backend.test.loader import load_model_tests
 
 from tapestry_exec.cli.answers import StagesAnswer
@@ -24,6 +25,7 @@ from tapestry_plan.onnx import light_model
 from tests.exec.cli.test_cli import call
 from tests.exec.cli.test_json_answers import checker
 from tests.node_cases import SLOW_MODULES, load_cases, operator_of
+from tests.plan.onnx.test_whole import HEAD, MAPS
 
 SHARE = 64
 """One case in so many is tried by default; which ones is fixed by their names."""
@@ -89,6 +91,14 @@ def test_every_valid_model_has_a_plan(request: pytest.FixtureRequest, tmp_path: 
             lost[case.name] = str(error)
     assert not lost
     assert kinds["all"] > len(chosen) / 2 and kinds["nothing"] > len(chosen) / 30
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if "ai.onnx.ml" in MAPS[name][0]])
+def test_every_model_with_maps_has_a_plan(name: str, tmp_path: Path) -> None:
+    """With nodes, of which none is among those cases; what they give is compared in test_whole."""
+    text, feeds, planned = MAPS[name]
+    kind = check_plan(parser.parse_model(HEAD + text), tmp_path / "m.onnx")
+    assert kind == ("known" if not feeds else "part" if "p" in feeds and planned else "nothing")
 
 
 @pytest.mark.parametrize(

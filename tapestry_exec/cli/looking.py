@@ -276,9 +276,9 @@ def _print_onnx(names: Sequence[str], as_json: bool) -> None:
     rows = [(one.operator, one.how, _tell_parts(one), tell_dtypes(one.dtypes)) for one in found]
     legend = (
         "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; folded: known "
-        "at import; opaque: whole, by ONNX Runtime or ONNX's reference; index axes: of an example's operators, the "
-        "most work first, +axis: summed over; or: expansions, which plans compare with these; views: or known values, "
-        "without work; dtypes: of the first operand"
+        "at import; opaque: whole, or in parts of rows, by ONNX Runtime or ONNX's reference; index axes: of an "
+        "example's operators, the most work first, +axis: summed over; or: expansions, which plans "
+        "compare with these; views: or known values, without work; dtypes: of the first operand"
     )
     title = tell_count(len(found), "operator") + " of ONNX" if names else count_ways()
     print_table(title, ("operator", "how", "index axes", "dtypes"), rows, (), legend)
@@ -286,7 +286,7 @@ def _print_onnx(names: Sequence[str], as_json: bool) -> None:
 
 def _tell_parts(one: Supported) -> str:
     """How an operator of ONNX is sharded: the first index axes of an example, or that it has none."""
-    if one.how in ("opaque", "refused", "folded"):
+    if one.how in ("opaque", "refused", "folded") and not one.axes:
         return "known" if one.how == "folded" else "whole"
     ways = " or ".join(map(_tell_cuts, filter(None, (one.axes, one.instead))))
     return ways or "views"

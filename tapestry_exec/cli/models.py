@@ -60,7 +60,8 @@ def random_open_inputs(model: StagedModel, seed: int) -> dict[str, Array]:
         if known.dtype is None or known.shape is None or None in known.shape:
             raise click.UsageError(
                 f"input {quote(name)} is not a tensor of numbers of known shape, so that it cannot be random; give "
-                f"it, as --input {name}={name}.npy, or its extents by --shape"
+                f"it, as --input {name}={name}.npy, or its extents by --shape; a sequence or a map, which no .npy has, "
+                "in Python, as a list or a dict to run_stages"
             )
         extents = tuple(n for n in known.shape if n is not None)
         out[name] = _random_input(name, extents, known.dtype, (seed, k))

@@ -19,7 +19,7 @@ from tapestry_exec.run import StagedResult, replace_file, run_stages
 from tapestry_plan.ir import Graph, UnsupportedOp
 from tapestry_plan.onnx import ModelStage, StagedModel
 from tapestry_plan.steps import Mesh, ShardPlan
-from tapestry_sets.limits import Units, escape_controls, quote
+from tapestry_sets.limits import Units, escape_controls, quote, tell_count
 
 PlanModel = Callable[[Planning, Graph, Mesh], ShardPlan]
 
@@ -82,9 +82,19 @@ def run_in_stages(
     else:
         print_stages(found, units)
     if save is not None:
-        arrays = {name: value for name, value in found.outputs.items() if isinstance(value, np.ndarray)}
-        with replace_file(save) as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        _save_arrays(save, found.outputs)
+
+
+def _save_arrays(save: Path, outputs: Mapping[str, Any]) -> None:
+    """Save the arrays of a run, and say which outputs are none: a .npz holds nothing else."""
+    arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+    with replace_file(save) as file:  # strings are objects, which would be pickled
+        plain = {name: value.astype(str) if value.dtype.kind == "O" else value for name, value in arrays.items()}
+        np.savez(file, allow_pickle=False, **plain)
+    left = [f"{quote(name)} ({tell_kind(value)})" for name, value in outputs.items() if name not in arrays]
+    if left:
+        told = ", ".join(left[:3]) + f" and {len(left) - 3:,} more" * (len(left) > 3)
+        echo(f"not in {save}, which has arrays alone: {told}; run_stages in Python gives these", err=True)
 
 
 def _open_stages(asked: Planning, why: UnsupportedOp, given: Mapping[str, Array] | None = None) -> StagedModel:
@@ -118,10 +128,17 @@ def tell_kind(value: Any) -> str:
 
     Examples
     --------
-    >>> tell_kind(None), tell_kind([1, 2])
-    ('absent', '2 tensors')
+    >>> import numpy as np
+    >>> tell_kind(None), tell_kind([np.ones(2)] * 2), tell_kind([{"a": 1.0}]), tell_kind({"a": 1.0, "b": 2.0})
+    ('absent', '2 tensors', '1 map', 'a map of 2 entries')
     """
-    return "absent" if value is None else f"{len(value)} tensors" if isinstance(value, list) else quote(value)
+    if value is None:
+        return "absent"
+    if isinstance(value, dict):
+        return f"a map of {len(value):,} {'entry' if len(value) == 1 else 'entries'}"
+    if not isinstance(value, list):
+        return quote(value)
+    return tell_count(len(value), "map" if value and isinstance(value[0], dict) else "tensor")
 
 
 def check_options(**given: Any) -> None:

@@ -22,7 +22,8 @@ class StagedResult(Struct, frozen=True, metaclass=Public):
 
     Parameters
     ----------
-    outputs : dict of str to array, or list of arrays
+    outputs : dict of str to array, list of arrays, dict, or list of dicts
+        Sequences are lists, and maps dicts.
     stages : tuple of ModelStage
         One after the other, with what they say of themselves.
     plans : tuple of ShardPlan
@@ -71,8 +72,8 @@ def run_stages(
     ----------
     model : StagedModel
         At its first stage.
-    feeds : mapping of str to array
-        The inputs of the run that the model was not made with.
+    feeds : mapping of str to array, list or dict
+        The inputs of the run that the model was not made with; lists are sequences, and dicts maps.
     planned : callable
         The plan of a stage's graph.
     **options

@@ -245,6 +245,21 @@ Trilu 21 (float[2,4,5] x) => (y) { y = Trilu (x) }
 Unsqueeze 25 (float[3,4,5] x) => (y) <int64[1] axes = {0}> { y = Unsqueeze (x, axes) }
 Where 21 (bool[3,4] c, float[3,4] a, float[4] b) => (y) { y = Where (c, a, b) }
 Xor 7 (bool[3,4,5,6] x, bool[5,6] y) => (xor) { xor = Xor (x, y) }
+ai.onnx.ml::ArrayFeatureExtractor 21 (float[3,4] x, int64[2] i) => (y) { y = ai.onnx.ml.ArrayFeatureExtractor (x, i) }
+ai.onnx.ml::Binarizer 21 (float[3,4] x) => (y) { y = ai.onnx.ml.Binarizer <threshold: float = 0.5> (x) }
+ai.onnx.ml::FeatureVectorizer 21 (float[3,4] a, float[3,2] b) => (y) { y = ai.onnx.ml.FeatureVectorizer
+  <inputdimensions = [3, 4]> (a, b) }
+ai.onnx.ml::Imputer 21 (float[3,2] x) => (y) { y = ai.onnx.ml.Imputer <imputed_value_floats: floats = [1.5, 2],
+  replaced_value_float: float = 0> (x) }
+ai.onnx.ml::LinearClassifier 21 (float[3,2] x) => (label, y) { label, y = ai.onnx.ml.LinearClassifier
+  <classlabels_ints = [5, 7], coefficients: floats = [1, 2, 3, 4], intercepts: floats = [0.5, 1], post_transform =
+  "SOFTMAX"> (x) }
+ai.onnx.ml::LinearRegressor 21 (float[3,2] x) => (y) { y = ai.onnx.ml.LinearRegressor <coefficients: floats = [1, 2, 3,
+  4], intercepts: floats = [0.5, 1], targets = 2> (x) }
+ai.onnx.ml::Normalizer 21 (float[3,4] x) => (y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }
+ai.onnx.ml::OneHotEncoder 21 (int64[3,4] x) => (y) { y = ai.onnx.ml.OneHotEncoder <cats_int64s = [3, 1, 2]> (x) }
+ai.onnx.ml::Scaler 21 (float[3,2] x) => (y) { y = ai.onnx.ml.Scaler <offset: floats = [1, 2], scale: floats = [0.5, 4]>
+  (x) }
 com.microsoft::Attention 21 (float[2,4,8] x, float[8,24] w, float[24] b, int32[2] ends) => (y) { y =
   com.microsoft.Attention <num_heads = 2> (x, w, b, ends) }
 com.microsoft::BiasGelu 21 (float[3,4] x, float[4] b) => (y) { y = com.microsoft.BiasGelu (x, b) }

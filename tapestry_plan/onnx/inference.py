@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from tapestry_plan.onnx import tuning
 from tapestry_sets.limits import cut_text
 
-SERVE = """
+SERVE = '''
 import json, struct, sys
 sys.path[:] = json.loads(sys.argv[1])
 import numpy
@@ -56,25 +56,40 @@ def by_all(model):
 
 def by_runtime(model):
     import onnxruntime
-    names = [value.name for value in model.graph.output]
-    asked = ModelProto()
-    asked.CopyFrom(model)
-    for name in names:  # a session tells no dims of a scalar, and of what has any number of dims
-        asked.graph.node.append(helper.make_node("Shape", [name], ["rank of " + name]))
-        asked.graph.output.append(helper.make_empty_tensor_value_info("rank of " + name))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
-    told = {value.name: value for value in session.get_outputs()}
+    def tell(asked):
+        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
+        return {value.name: value for value in session.get_outputs()}
+    told = tell(model)
+    asked = ModelProto()
+    asked.CopyFrom(model)
+    ranks = {name: "rank of " + name for name, made in told.items() if made.type[:7] == "tensor(" and not made.shape}
+    for name, rank in ranks.items():  # a session tells no dims of a scalar, and of what has any number of dims
+        asked.graph.node.append(helper.make_node("Shape", [name], [rank]))
+        asked.graph.output.append(helper.make_empty_tensor_value_info(rank))
+    found = tell(asked) if ranks else told
     for value in model.graph.output:
         made = told[value.name]
-        label = made.type.removeprefix("tensor(").removesuffix(")")
-        code = {"float": 1, "double": 11}.get(label) or TensorProto.DataType.Value(label.upper())
-        ranks = told["rank of " + value.name].shape
-        dims = [dim if isinstance(dim, int) and dim >= 0 else None for dim in made.shape]
-        value.CopyFrom(helper.make_tensor_value_info(value.name, code, dims if ranks == [len(dims)] else None))
+        dims = [dim if isinstance(dim, int) and dim >= 0 else None for dim in made.shape or ()]
+        is_ranked = value.name not in ranks or found[ranks[value.name]].shape == [0]
+        value.CopyFrom(helper.make_value_info(value.name, read_type(made.type, dims if is_ranked else None)))
     return model
+
+def read_type(text, dims=None):
+    """The type that ONNX Runtime writes as a text; dims are those of a tensor."""
+    kind, _, inner = text[:-1].partition("(")
+    if kind == "tensor":
+        return helper.make_tensor_type_proto(read_code(inner), dims)
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return helper.make_map_type_proto(read_code(key), read_type(value))
+    make = {"seq": helper.make_sequence_type_proto, "optional": helper.make_optional_type_proto}[kind]
+    return make(read_type(inner))
+
+def read_code(label):
+    return {"float": 1, "double": 11}.get(label) or TensorProto.DataType.Value(label.upper())
 
 read, write = sys.stdin.buffer, sys.stdout.buffer
 while head := read.read(9):
@@ -86,7 +101,7 @@ while head := read.read(9):
         sign, data = -1, str(error).encode()
     write.write(struct.pack("<q", sign * (len(data) + 1)) + data)
     write.flush()
-"""
+'''
 """What the process does: who is asked, a model's length and bytes come in; the model that is told goes out, or why not.
 
 A length below 0 that goes out is that of a reason.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral, Real
 from shlex import quote as quote_word
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ import numpy as np
 from tapestry_plan.ir import Unread, UnsupportedOp, freeze_sizes, tell_sizes
 from tapestry_plan.onnx.nodes import Array, NotOfGraphs, is_number
 from tapestry_plan.onnx.symbols import Symbols
-from tapestry_sets.limits import as_items, check_extent, list_names, quote, take_array
+from tapestry_sets.limits import as_items, check_extent, describe, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -32,7 +33,7 @@ def dtype_of(value: Any) -> str:
     if kind is None:
         raise ValueError(f"input {quote(value.name)} has no type; export the model again")
     if kind != "tensor_type":
-        raise NotOfGraphs(f"input {quote(value.name)} is a {kind}, not a tensor")
+        raise NotOfGraphs(f"input {quote(value.name)} is a {kind.removesuffix('_type')}, not a tensor")
     code = value.type.tensor_type.elem_type
     try:
         dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
@@ -280,6 +281,61 @@ def _mend(name: str, shown: Sequence[str], symbols: Sequence[str] = ()) -> str:
         return words
     sizes = ", ".join(f"{quote(one)}: …" for one in symbols)
     return f"{words}, or with shapes={{{sizes}}} or {' '.join(f'--shape {quote_word(one)}=…' for one in symbols)}"
+
+
+# -- values of sequences and maps ------------------------------------------------------------------------
+
+
+def take_elements(value: Any, kind: Any, what: str) -> Any:
+    """What is given for a sequence or a map of a type of ONNX, maps as dicts of Python's own numbers and texts.
+
+    Others are as they are.
+
+    Raises
+    ------
+    ValueError
+        For what is not a list, not a dict, or a dict with keys or values that the type has not.
+    """
+    if kind.WhichOneof("value") == "sequence_type":
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{what} is {describe(value)}, the input is a sequence: give a list of its elements")
+        return [take_elements(one, kind.sequence_type.elem_type, f"{what}[{k}]") for k, one in enumerate(value)]
+    if kind.WhichOneof("value") != "map_type":
+        return value
+    key, held = kind.map_type.key_type, kind.map_type.value_type.tensor_type.elem_type
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{what} is {describe(value)}, the input is a map: give a dict of {_label(key)} to {_label(held)}"
+        )
+    return {
+        _take_one(one, key, f"{what} has the key"): _take_one(other, held, f"{what}[{quote(one)}] is")
+        for one, other in value.items()
+    }
+
+
+def _take_one(value: Any, code: int, what: str) -> Any:
+    """A key or a value of a map, which has elements of a type of ONNX, as Python has it."""
+    dtype = np.dtype(_dtype_of_code(code))
+    kind, make = {"O": (str, str), "f": (Real, float)}.get(dtype.kind, (Integral, int))
+    fits = isinstance(value, kind)
+    if fits and kind is Integral and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        fits = limits.min <= value <= limits.max
+    if not fits:
+        raise ValueError(f"{what} {quote(value)}, the input has {_label(code)} there: convert it")
+    return make(value)
+
+
+def _dtype_of_code(code: int) -> Any:
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(code)
+
+
+def _label(code: int) -> str:
+    from onnx import TensorProto
+
+    return "texts" if code == TensorProto.STRING else str(np.dtype(_dtype_of_code(code)).name)
 
 
 # -- values ----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tapestry_plan.onnx.importers import drawn as onnx_drawn
 from tapestry_plan.onnx.importers import fourier as onnx_fourier
 from tapestry_plan.onnx.importers import fused as onnx_fused
 from tapestry_plan.onnx.importers import indices as onnx_indices
+from tapestry_plan.onnx.importers import learned as onnx_learned
 from tapestry_plan.onnx.importers import microsoft as onnx_microsoft
 from tapestry_plan.onnx.importers import quantized as onnx_quantized
 from tapestry_plan.onnx.importers import recurrent as onnx_recurrent
@@ -597,6 +598,17 @@ _ROWS: dict[str, Import] = {
     "com.microsoft.nchwc::ReorderInput": Import(onnx_blocked.reorder_input),
     "com.microsoft.nchwc::ReorderOutput": Import(onnx_blocked.reorder_output),
     "com.microsoft.nchwc::Upsample": Import(onnx_blocked.upsample),
+    f"{onnx_learned.DOMAIN}::ArrayFeatureExtractor": Import(onnx_learned.extracted, 2, 2, moves=True),
+    f"{onnx_learned.DOMAIN}::Binarizer": Import(onnx_learned.binarizer),
+    f"{onnx_learned.DOMAIN}::FeatureVectorizer": Import(onnx_learned.joined, 1, None),
+    f"{onnx_learned.DOMAIN}::Imputer": Import(
+        onnx_learned.imputer, idle=("replaced_value_float", "replaced_value_int64")
+    ),  # of which the one of the other kind says nothing
+    f"{onnx_learned.DOMAIN}::LinearClassifier": Import(onnx_learned.classifier, idle=("multi_class",)),
+    f"{onnx_learned.DOMAIN}::LinearRegressor": Import(onnx_learned.regressor),
+    f"{onnx_learned.DOMAIN}::Normalizer": Import(onnx_learned.normalizer),
+    f"{onnx_learned.DOMAIN}::OneHotEncoder": Import(onnx_learned.encoded),
+    f"{onnx_learned.DOMAIN}::Scaler": Import(onnx_learned.scaler),
     f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_operator, 3, 5),
     f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_operator, 3, 5),
     **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 0, 1) for name in sorted(DRAWING)},

@@ -5,7 +5,7 @@
     stage 1   graph: found, boxes ─► …             imported when the shape of `found` is known
 
 A stage ends where an importer needs a value that is known in a run only, and where a node makes what no graph can
-declare before: shapes that follow from values, strings, sequences.
+declare before: shapes that follow from values, strings, sequences, maps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp
 from tapestry_plan.onnx.adding import Placing, add_input
-from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims, take_elements
 from tapestry_plan.onnx.models import about_model, check_names, fits_dims, read_checked, shapes_behind_ceil
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, is_number
 from tapestry_plan.onnx.operators import importers_of
@@ -44,7 +44,8 @@ class ModelStage(Struct, frozen=True):
     wanted : tuple of str
         Tensors whose values the next stage needs to be imported.
     awaited : tuple of str
-        Inputs of the model that were not given, and must be: they are wanted, or nodes that run whole read them.
+        Inputs of the model that were not given, and must be: they are wanted, outputs too, or nodes that run whole read
+        them.
     reasons : tuple of str
         Why the stage ends, a line for each such node.
     behind : int
@@ -79,7 +80,8 @@ class StagedModel(Guarded):
     path_or_model, shapes, values, outputs, ops
         As of `load_onnx`.
     feeds : mapping of str to array, optional
-        Inputs of the run, whose values and shapes the first stage may depend on: arrays, or lists of them.
+        Inputs of the run, whose values and shapes the first stage may depend on: arrays, lists of them for sequences,
+        and dicts for maps.
 
     Raises
     ------
@@ -135,6 +137,11 @@ class StagedModel(Guarded):
             self._nodes: Sequence[Node] = list(read_nodes(graph))
             check_names(self._model, self._nodes, self._names)
             self._taken = {*self._names, *self._inputs}.union(*(all_names(node.proto) for node in self._nodes))
+            self._types = {
+                name: value.type
+                for name, value in self._inputs.items()
+                if value.type.WhichOneof("value") in ("sequence_type", "map_type")
+            }
             self._host: dict[str, Any] = dict(known)
             self._bound = set(known)
             self._take(feeds or {})
@@ -196,6 +203,8 @@ class StagedModel(Guarded):
             self._shapes.take_feed(name, np.shape(value) if is_tensor else ())
             if is_tensor:
                 _check_dtype(name, value, declared)
+            elif declared is not None:
+                value = take_elements(value, declared.type, f"feeds[{quote(name)}]")
             self._host[name] = value
 
     def advance(self, made: Mapping[str, Any]) -> None:
@@ -233,7 +242,7 @@ class StagedModel(Guarded):
             given = {name: self._host[name] for name in reads_of(node)}
             nbytes = self.nbytes_alone + sum(count_nbytes(value) for value in given.values())
             put_fields(self, nbytes_alone=nbytes)
-            made = run_node(self._at, node, given)
+            made = run_node(self._at, node, given, self._types)
             for name, value in made.items():
                 self._check_declared(node.where, name, value)
             self._host |= made
@@ -288,8 +297,9 @@ class StagedModel(Guarded):
         put_fields(self, stage=None)
 
     def _awaited(self, wanted: set[str]) -> tuple[str, ...]:
-        """The inputs that must be given before the next stage: the wanted ones, and what nodes that run whole read."""
-        reads = dict.fromkeys([*sorted(wanted), *(name for node in self._whole for name in reads_of(node))])
+        """The inputs that must be given before the next stage: wanted, outputs, or read by nodes that run whole."""
+        alone = (name for node in self._whole for name in reads_of(node))
+        reads = dict.fromkeys([*sorted(wanted), *alone, *self._names])
         return tuple(name for name in reads if name in self._inputs and name not in self._host)
 
     def _can_run(self) -> bool:
@@ -376,7 +386,9 @@ class StagedModel(Guarded):
 
 
 def count_nbytes(value: Any) -> int:
-    """Bytes of an array, or of all in a list."""
+    """Bytes of an array, or of all in a list; 8 for each key of a map, and for each value."""
+    if isinstance(value, dict):
+        return 16 * len(value)
     return sum(map(count_nbytes, value)) if isinstance(value, list) else int(getattr(value, "nbytes", 0))
 
 

@@ -14,12 +14,15 @@ from tapestry_plan import rewrite
 from tapestry_plan.ir import Graph, NotApplicable, is_coarse
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.examples import read_example
+from tapestry_plan.onnx.importers.learned import OF_ROWS, ROW
 from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.ways import How, list_ways
 from tapestry_sets.limits import list_names, quote
 
-TAKE_LESS = frozenset({"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean"})
+TAKE_LESS = frozenset(
+    {"BitCast", "Col2Im", "GridSample", "IsInf", "IsNaN", "ReduceMean", "ai.onnx.ml::LinearRegressor"}
+)
 """Operators that take fewer dtypes here than ONNX has for them: nodes of others are opaque."""
 
 CutAxes = tuple[tuple[str, tuple[str, ...]], ...]
@@ -45,7 +48,8 @@ class Supported(Struct, frozen=True):
         schema of, those with which an example is imported.
     axes : tuple of (str, tuple of str)
         The operators of graphs that an example becomes, those with the most work first, and the index axes that plans
-        cut, with a + those that are summed over. None where it is opaque, or whole by nature: views and known values.
+        cut, with a + those that are summed over. None where it is opaque, but for what runs in parts of its rows, or
+        whole by nature: views and known values.
     instead : tuple of (str, tuple of str)
         The same of what plans compare with these operators, and take where that costs less: their expansions. A softmax
         cuts its rows as a maximum and a sum, a recurrence the cells of its state step by step.
@@ -59,7 +63,7 @@ class Supported(Struct, frozen=True):
 
 
 def list_supported(*names: str) -> Iterator[Supported]:
-    """All operators of ONNX's own domain in the newest opset, and those that joined `IMPORTERS`, by name.
+    """All operators of ONNX's own domains in the newest opset, and those that joined `IMPORTERS`, by name.
 
     Parameters
     ----------
@@ -94,7 +98,8 @@ def _look_at(name: str, how: How) -> Supported:
     dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
     if name in TAKE_LESS and example is not None:
         dtypes = tuple(dtype for dtype in dtypes if dtype in _dtypes_taken(example, short=True))
-    return Supported(name, how, dtypes, _list_axes(graph, graph.nodes), _list_instead(graph))
+    rows: CutAxes = (("opaque", (ROW,)),) if how == "opaque" and name in OF_ROWS else ()
+    return Supported(name, how, dtypes, rows or _list_axes(graph, graph.nodes), _list_instead(graph))
 
 
 def _list_instead(graph: Graph) -> CutAxes:

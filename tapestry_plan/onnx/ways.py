@@ -8,6 +8,8 @@ from typing import Literal, get_args
 
 from tapestry_plan import ops
 from tapestry_plan.onnx.examples import has_example
+from tapestry_plan.onnx.importers.learned import DOMAIN as LEARNED
+from tapestry_plan.onnx.importers.learned import OF_ROWS
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.walks import DOMAIN
 from tapestry_sets.limits import FrozenDict
@@ -16,7 +18,7 @@ How = Literal["imported", "defined", "folded", "opaque", "refused"]
 
 
 def list_ways() -> dict[str, How]:
-    """All operators of ONNX's own domain in the newest opset, and those that joined `IMPORTERS`, by name.
+    """All operators of ONNX's own domains in the newest opset, and those that joined `IMPORTERS`, by name.
 
     Examples
     --------
@@ -45,8 +47,10 @@ def count_ways() -> str:
 def _ways_of(imported: tuple[str, ...]) -> dict[str, How]:
     from onnx import defs
 
-    own = {schema.name for schema in defs.get_all_schemas() if schema.domain == "" and not schema.deprecated}
-    names = sorted({*own, *imported, *NOT_ADDED})
+    schemas = [schema for schema in defs.get_all_schemas() if not schema.deprecated]
+    own = {one.name for one in schemas if one.domain == ""}
+    learned = {f"{LEARNED}::{one.name}" for one in schemas if one.domain == LEARNED}
+    names = sorted({*own, *learned, *OF_ROWS, *imported, *NOT_ADDED})
     # Those of DOMAIN are what `to_onnx` writes.
     return FrozenDict((name, _find_way(name)) for name in names if name.rpartition("::")[0] != DOMAIN)
 
@@ -61,7 +65,8 @@ def _find_way(name: str) -> How:
     if has_example(name):
         return "defined"
     try:
-        load_op("", name, None)
+        domain, _, op_type = name.rpartition("::")
+        load_op(domain, op_type, None)
     except Exception:  # whatever it raises of what it does not know
         return "opaque" if ops.is_in_runtime(name) else "refused"
     return "opaque"

@@ -322,7 +322,7 @@ def _open_reference(text: str) -> Any:
     try:
         return ReferenceEvaluator(model, new_ops=_own_ops() if "Loop" in kinds_in(model) else None)
     except Exception as error:  # whatever it raises of what it does not know
-        return f"does not implement it: {' '.join(str(error).split())}"
+        return f"does not implement it: {cut_text(' '.join(str(error).split()), 120)}"
 
 
 def _run_reference(text: str, given: Mapping[str, Any]) -> list[Any]:
@@ -370,7 +370,7 @@ def run_model(text: str, given: Mapping[str, Any], *, runtime: bool = True) -> l
     text : str
         Of `encode_model`.
     given : mapping of str to array
-        Its inputs; lists of arrays are sequences.
+        Its inputs; lists of arrays are sequences, dicts are maps.
     runtime : bool
         Whether ONNX Runtime may be asked.
 

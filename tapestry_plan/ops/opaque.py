@@ -120,7 +120,7 @@ def opaque(
     Without index axes no plan splits it: one device brings together what it reads, runs it once, and sends what others
     read of it. `load_onnx` makes it of nodes that have no declaration here. Of a Loop or Scan of too many rounds to put
     in place it finds axes that rounds do not mix: along these plans split it, and each device runs all rounds over its
-    part.
+    part. Trees and support vectors of ai.onnx.ml are split along the rows that they are given.
 
     Parameters
     ----------

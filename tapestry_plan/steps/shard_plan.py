@@ -316,10 +316,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         --------
         >>> from onnx import parser
         >>> from tapestry_plan import Mesh, load_onnx, plan
-        >>> text = 'agraph (float[6, 4] x) => (float[6, 4] y) { a = Relu(x) b = ai.onnx.ml.Binarizer(a) y = Neg(b) }'
+        >>> text = 'agraph (float[6, 4] x) => (float[6, 4] y) { a = Relu(x) b = ai.onnx.ml.LabelEncoder '
+        >>> text += '<keys_floats: floats = [0], values_floats: floats = [1]> (a) y = Neg(b) }'
         >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21, "ai.onnx.ml" : 3]> {text}')
         >>> g = load_onnx(model, opaque=True)
-        >>> cost = plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque["Binarizer_0"]
+        >>> cost = plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque["LabelEncoder_0"]
         >>> cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written
         (48, 96, 96)
         """

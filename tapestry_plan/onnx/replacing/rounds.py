@@ -759,15 +759,15 @@ def _without(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def open_extents(model: Any, follows: Mapping[str, Sequence[str]]) -> None:
-    """Take the extents of index axes, and all that the body says of shapes, out of a model of one node."""
+    """Take the extents of index axes, and all that a body says of shapes, out of a model of one node."""
     for value in (*model.graph.input, *model.graph.output):
         dims = value.type.tensor_type.shape.dim
         for dim, axis in zip(dims, follows.get(value.name, ()), strict=False):
             if axis:
                 dim.Clear()
     (node,) = model.graph.node
-    (body,) = [one.g for one in node.attribute if one.name == "body"]
-    del body.value_info[:]
-    for value in (*body.input, *body.output):
-        for dim in value.type.tensor_type.shape.dim:
-            dim.Clear()
+    for body in (one.g for one in node.attribute if one.name == "body"):
+        del body.value_info[:]
+        for value in (*body.input, *body.output):
+            for dim in value.type.tensor_type.shape.dim:
+                dim.Clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.importers.learned import OF_ROWS, ROW
 from tapestry_plan.onnx.inference import Way, infer_model
 from tapestry_plan.onnx.nodes import (
     CEIL_POOLS,
@@ -62,7 +64,7 @@ def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, de
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
 
     A Loop or Scan runs in parts along the axes that its rounds do not mix (`find_cut`), for which `place` adds the
-    nodes of its body to a graph of their own.
+    nodes of its body to a graph of their own; one of `OF_ROWS` in parts of the rows.
 
     With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
     cells are known, and so are those of a node that reads nothing which a run is given.
@@ -99,6 +101,10 @@ def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, de
     results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
     if _bind_if_empty(at, node, inferred, results):
         return
+    if _has_rows(node, inferred):
+        values = (*inferred.graph.input, *inferred.graph.output)
+        follows = {one.name: (ROW, *[""] * (len(one.type.tensor_type.shape.dim) - 1)) for one in values}
+        split = {value.name for value in values}
     kept = {}
     for value, (shape, dtype) in zip(list(inferred.graph.output), results, strict=True):
         if 0 in shape:
@@ -110,7 +116,8 @@ def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, de
     if split:
         open_extents(inferred, follows)
     text = ops.encode_model(inferred)
-    kinds = f"{node.operator} of ONNX, run {'in parts of all its rounds' if split else 'whole on one device'}"
+    parts = "in parts of its rows" if cut is None else "in parts of all its rounds"
+    kinds = f"{node.operator} of ONNX, run {parts if split else 'whole on one device'}"
     made = ops.add_op(
         ops.opaque.op,
         *(at.tensor(name) for name in operands),
@@ -260,6 +267,8 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
         Where neither takes it.
     """
     try:
+        if node.operator in OF_ROWS:
+            return _infer_rows(model)
         inferred = infer_model(model, "run" if _is_miscounted(at, node) else "onnx")
         ops.check_reference(ops.encode_model(inferred))
         if all(map(_has_shape, inferred.graph.output)):
@@ -277,6 +286,25 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
         if inferred is None:
             raise NotRun(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
         return inferred
+
+
+def _infer_rows(model: Any) -> Any:
+    """The model of a node of `OF_ROWS` with the types of its outputs: those of one row, if it is given a matrix."""
+    inputs = [value.type.tensor_type.shape for value in model.graph.input]
+    if [len(shape.dim) for shape in inputs] != [2]:
+        return infer_model(model, "run")
+    one = type(model)()
+    one.CopyFrom(model)
+    one.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    one = infer_model(one, "run")
+    for value in (*one.graph.input, *one.graph.output):
+        value.type.tensor_type.shape.dim[0].CopyFrom(inputs[0].dim[0])
+    return one
+
+
+def _has_rows(node: Node, inferred: Any) -> bool:
+    """Whether a node of `OF_ROWS` is given a matrix, whose rows its results have."""
+    return node.operator in OF_ROWS and [len(v.type.tensor_type.shape.dim) for v in inferred.graph.input] == [2]
 
 
 def _is_miscounted(at: Importing, node: Node) -> bool:
@@ -342,7 +370,8 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     kind = value.type.WhichOneof("value")
     where = f"{node.where}: its output {quote(value.name)}"
     if kind != "tensor_type":
-        raise NotOfGraphs(f"{where} is {kind or 'of no known type'}, not a tensor")
+        told = "of no known type" if kind is None else f"a {kind.removesuffix('_type')}"
+        raise NotOfGraphs(f"{where} is {told}, not a tensor")
     tensor = value.type.tensor_type
     dims = list(tensor.shape.dim)
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
@@ -355,15 +384,19 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     return shape, str(dtype.name)
 
 
-def run_node(at: Importing, node: Node, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node makes of values, by ONNX Runtime or ONNX's reference: arrays, or lists of them.
+def run_node(
+    at: Importing, node: Node, given: Mapping[str, Any], types: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What a node makes of values, by ONNX Runtime or ONNX's reference: arrays, lists and dicts.
+
+    Types are those that the model declares of values which do not tell theirs, such as dicts.
 
     Raises
     ------
     UnsupportedOp
         Where neither runs it.
     """
-    model = model_of_node(at, node, {name: _type_of_value(value) for name, value in given.items()}, {})
+    model = model_of_node(at, node, {n: types.get(n) or _type_of_value(value) for n, value in given.items()}, {})
     # What is not ONNX's may end ONNX Runtime, and with it this process: another one is asked first.
     fault = _find_fault(node, model)
     try:

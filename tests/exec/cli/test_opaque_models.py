@@ -17,9 +17,10 @@ from tests.exec.cli.test_cli import call, refused
 from tests.onnx_models import model_of
 
 
-def binarizer(reads: str, makes: str) -> Any:
+def undeclared(reads: str, makes: str) -> Any:
     """A node that has no declaration."""
-    return helper.make_node("Binarizer", [reads], [makes], name="whole", domain="ai.onnx.ml", threshold=0.5)
+    how = {"keys_floats": [0.0], "values_floats": [1.0], "default_float": 0.0}
+    return helper.make_node("LabelEncoder", [reads], [makes], name="whole", domain="ai.onnx.ml", **how)
 
 
 def learned(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
@@ -32,7 +33,7 @@ def learned(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     (tmp_path / "m.onnx").write_bytes(
-        learned([helper.make_node("Relu", ["x"], ["a"], name="r"), binarizer("a", "y")]).SerializeToString()
+        learned([helper.make_node("Relu", ["x"], ["a"], name="r"), undeclared("a", "y")]).SerializeToString()
     )
     return tmp_path / "m.onnx"
 
@@ -45,7 +46,7 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
     cost = ShardPlan.from_json(call(*words, "--json").stdout).opaque["whole"]
     assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 4 * 4, 4 * 4 * 4)
     explained = call(*words, "--explain", "whole").stdout
-    assert "opaque: ai.onnx.ml::Binarizer of ONNX, run whole on one device" in explained
+    assert "opaque: ai.onnx.ml::LabelEncoder of ONNX, run whole on one device" in explained
     assert f"it reads 64 B, writes 64 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
@@ -58,7 +59,7 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
 
 @pytest.mark.parametrize("command", [("plan", "--mesh", "2", "--quiet"), ("show",)])
 def test_no_opaque_refuses(model: Path, command: tuple[str, ...]) -> None:
-    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': Binarizer of domain 'ai.onnx.ml'")
+    refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': LabelEncoder of domain 'ai.onnx.ml'")
     assert call(command[0], model, *command[1:]).exit_code == 0
 
 
@@ -137,6 +138,7 @@ def test_operators_of_onnx_are_listed() -> None:
     rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if len(line.split()) > 2}
     assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
     assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]
+    assert rows["ai.onnx.ml::SVMRegressor"][:3] == ["opaque", "opaque", "n"]
     assert {"float8_e4m3fn,", "int4,"} <= set(rows["DequantizeLinear"])
     one = call("ops", "Gemm", "NonZero", "--onnx").stdout.splitlines()
     assert one[0] == "2 operators of ONNX" and " ".join(one[4].split()).startswith("Gemm imported gemm m n +k")
@@ -147,15 +149,15 @@ def test_operators_of_onnx_are_listed() -> None:
 
 
 def test_a_flag_that_keeps_a_node_from_running_whole_is_named() -> None:
-    own, foreign = binarizer("x", "y"), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
+    own, foreign = undeclared("x", "y"), helper.make_node("Zzzz", ["y"], ["z"], domain="own")
     model = learned([own])
     with pytest.raises(
-        ValueError, match=r"an operator that only runs whole:\n.*Binarizer .*; opaque=False, or --no-opaque, k"
+        ValueError, match=r"an operator that only runs whole:\n.*LabelEncoder .*; opaque=False, or --no-opaque, k"
     ):
         load_onnx(model, opaque=False)
     model = learned([own, foreign], ("z",))
     model.opset_import.append(helper.make_opsetid("own", 1))
-    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*Binarizer .*--no-opaque.*Zzzz") as error:
+    with pytest.raises(ValueError, match=r"(?s)that is not supported:.*LabelEncoder .*--no-opaque.*Zzzz") as error:
         load_onnx(model, opaque=False)
     assert "nearest" not in str(error.value)
     assert "dtypes floats" in call("ops", "sin").stdout
@@ -169,6 +171,9 @@ WAITING = {
     "words": "(string[3] words) => (int64[3] y) { y = ai.onnx.ml.LabelEncoder "
     '<keys_strings = ["a"], values_int64s = [7]> (words) }',
     "q": "(seq(float[2]) q) => (float[2] y) { z = Constant <value = int64 {0}> () y = SequenceAt(q, z) }",
+    "d": "(map(string, float) d) => (float[1,2] y) { c = ai.onnx.ml.DictVectorizer "
+    '<string_vocabulary = ["a", "b"]> (d) y = Exp(c) }',
+    "m": "(map(int64, float) m) => (map(int64, float) m) {}",
     "o": "(optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }",
 }
 """Models of which nothing can be planned before an input is known, by its name."""
@@ -180,6 +185,8 @@ BEFORE = {
     "else_branch = f () => (float[6,4] v) { v = Transpose(e) }> }",
     "SplitToSequence_0": "(float[4,6] x) => (seq(float[2,6]) y) { n = Constant <value = int64 {2}> () a = Relu(x) "
     "y = SplitToSequence <axis = 0> (a, n) }",
+    "ZipMap_0": "(float[4,2] x) => (seq(map(int64, float)) z) { y = Softmax(x) "
+    "z = ai.onnx.ml.ZipMap <classlabels_int64s = [3, 4]> (y) }",
     "Loop_0": f"(float[4,6] x) => (float[n,m] y) {{ a = Abs(x) y = Loop (, , a) {BODY} }}",
 }
 """Models of which something can be planned, by the node that waits for values that a run makes."""
@@ -212,6 +219,32 @@ def test_runs_name_what_ran_whole_before_any_stage(tmp_path: Path) -> None:
     words = ("run", file, "--mesh", 2, "--input", f"x={tmp_path / 'x.npy'}", "--quiet")
     assert "ran whole before any stage: node 'NonZero_0' (NonZero)\n24 B came to the host" in call(*words).stdout
     assert json.loads(call(*words, "--json").stdout)["whole_before"] == ["node 'NonZero_0' (NonZero)"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ZipMap_0", "'z' (4 maps)"), ("SplitToSequence_0", "'y' (2 tensors)")])
+def test_what_a_file_of_arrays_has_not_is_told(name: str, kind: str, tmp_path: Path) -> None:
+    words = ("run", written(tmp_path, BEFORE[name]), "--mesh", 2, "--quiet", "--save", tmp_path / "out.npz")
+    for told in (call(*words), call(*words, "--json")):
+        says = f"which has arrays alone: {kind}; run_stages in Python gives these\n"
+        assert told.exit_code == 0 and told.stderr.endswith(says) and told.stderr.count("\n") == 1
+        assert not np.load(tmp_path / "out.npz").files
+    label, _, rest = kind.partition(" (")
+    assert f"output {label[1:-1]}: {rest[:-1]}\n" in call(*words).stdout
+
+
+def test_strings_are_saved_without_pickles(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([3, -1]))
+    words = ("run", written(tmp_path, "(int64[2] x) => (string[2] y) { y = Cast <to = 8> (x) }"), "--quiet")
+    told = call(*words, "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "out.npz")
+    assert told.exit_code == 0 and np.load(tmp_path / "out.npz")["y"].tolist() == ["3", "-1"]
+
+
+def test_maps_and_sequences_are_neither_drawn_nor_read_of_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", np.ones(2))
+    for name, kind in (("d", "a map: give a dict of texts to float32"), ("q", "a sequence: give a list")):
+        words = ("run", written(tmp_path, WAITING[name]), "--mesh", 2, "--quiet")
+        refused(call(*words), "a sequence or a map, which no .npy has, in Python, as a list or a dict to run_stages")
+        refused(call(*words, "--input", f"{name}={tmp_path / 'd.npy'}"), f"the input is {kind}")
 
 
 @pytest.mark.parametrize("name", BEFORE)

@@ -421,7 +421,7 @@ def test_a_computed_condition_of_any_rank_keeps_the_shape_of_the_branches(shape:
         (
             [
                 make("Gemm", ["h", "h"], ["q"], transA=1),
-                make("Binarizer", ["q"], ["e"], domain="ai.onnx.ml"),
+                make("LabelEncoder", ["q"], ["e"], domain="ai.onnx.ml", keys_floats=[0.0], values_floats=[1.0]),
                 make("Add", ["e", "h"], ["out"]),
             ],
             {},

@@ -28,6 +28,7 @@ from tapestry_plan.onnx.walks import DRAWING, SCALING
 from tapestry_plan.onnx.ways import count_ways
 from tests.onnx_cases import BLOCKS, MICROSOFT, NODES, NodeCase, floats
 from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
+from tests.plan.onnx.test_learned import IMPORTED
 
 # -- every operator ----------------------------------------------------------------------------------------
 
@@ -184,6 +185,7 @@ def test_every_importer_is_tried() -> None:
         "tapestry::recurrence",
         "tapestry::recurrence_step",
     }  # in test_whole, test_recurrent; above, in test_drawn
+    tried |= {case.key for case in IMPORTED.values()}  # in test_learned
     assert tried | {node.key for node in NODES} == set(IMPORTERS)
 
 

@@ -58,9 +58,9 @@ def test_definitions_take_the_attributes_of_the_node() -> None:
 
 S = np.random.default_rng(5).normal(size=(4, 6)).astype(np.float32)
 LEARNED = "ai.onnx.ml"
-"""A domain of ONNX's whose nodes have no declaration."""
-ABOVE = {"domain": LEARNED, "threshold": 0.5}
-UNDECLARED = [make("Relu", ["x"], ["a"], name="before"), make("Binarizer", ["a"], ["y"], name="whole", **ABOVE)]
+"""A domain of ONNX's of whose nodes some have no declaration."""
+ZEROS = {"domain": LEARNED, "keys_floats": [0.0], "values_floats": [1.0], "default_float": 0.0}
+UNDECLARED = [make("Relu", ["x"], ["a"], name="before"), make("LabelEncoder", ["a"], ["y"], name="whole", **ZEROS)]
 
 
 def undeclared(nodes: Any = UNDECLARED, shape: tuple[int, ...] = S.shape) -> Any:
@@ -70,9 +70,9 @@ def undeclared(nodes: Any = UNDECLARED, shape: tuple[int, ...] = S.shape) -> Any
     return model
 
 
-def above_half(x: Any) -> Any:
-    """1 where a cell is above 1/2, else 0."""
-    return (x > 0.5).astype(np.float32)
+def none_above(x: Any) -> Any:
+    """1 where a cell is not above 0, and so 0 behind a Relu, else 0."""
+    return (x <= 0).astype(np.float32)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
@@ -87,7 +87,7 @@ def test_a_node_without_declaration_runs_whole(devices: int) -> None:
     assert (cost.nbytes_read, cost.nbytes_written) == (S.nbytes, S.nbytes)
     assert cost.nbytes_moved == sum(found.stage["whole"].nbytes_received) == (devices > 1) * result.nbytes_moved
     why = found.explain("whole").splitlines()[2]
-    assert why.startswith("  opaque: ai.onnx.ml::Binarizer of ONNX, run whole on one device: its operator is not")
+    assert why.startswith("  opaque: ai.onnx.ml::LabelEncoder of ONNX, run whole on one device: its operator is not")
 
 
 @pytest.mark.parametrize("slow", ["memory", "arithmetic"])
@@ -96,7 +96,7 @@ def test_what_runs_whole_takes_as_long_as_its_bytes_at_least(slow: str) -> None:
     x = np.zeros((64, 64), np.float32)
     rates = {"memory": (1e12, 1e6), "arithmetic": (1e5, 1e12)}[slow]
     device = Device(flop_per_second=rates[0], memory_nbytes_per_second=rates[1], launch_seconds=1e-3)
-    graph = load_onnx(undeclared([make("Binarizer", ["x"], ["y"], name="whole", **ABOVE)], x.shape))
+    graph = load_onnx(undeclared([make("LabelEncoder", ["x"], ["y"], name="whole", **ZEROS)], x.shape))
     found = plan(graph, Mesh(2, device=device))
     cells = 2 * x.size
     least = 1e-3 + max(cells / rates[0], 4 * cells / rates[1])
@@ -111,19 +111,19 @@ def test_documents_carry_what_runs_whole() -> None:
     assert again == found
     for backend in ("numpy", "serial", "processes"):
         made = run(again, {"x": S}, backend=backend).outputs["y"]
-        np.testing.assert_allclose(made, above_half(S), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(made, none_above(S), rtol=1e-5, atol=1e-6)
 
 
 def test_they_run_once_and_what_they_make_is_sent() -> None:
     """Whatever their readers are split into, and however cheap the work is taken to be."""
-    middle = make("Binarizer", ["a"], ["d"], name="whole", **ABOVE)
+    middle = make("LabelEncoder", ["a"], ["d"], name="whole", **ZEROS)
     graph = load_onnx(undeclared([UNDECLARED[0], middle, make("Exp", ["d"], ["y"], name="after")]))
     for space in ("mesh", "all"):
         for fix in ({}, {"whole": {}}):
             found = plan(graph, Mesh(4), fix={"before": {"i0": 4}, "after": {"i0": 4}, **fix}, space=space)
             assert list(found.placement["whole"]) == [0]
             assert sum(row.nbytes for row in found.transfers() if row.tensor == "d") == 3 * S[0].nbytes
-            np.testing.assert_allclose(run(found, {"x": S}, verify=True).outputs["y"], np.exp(above_half(S)), rtol=1e-5)
+            np.testing.assert_allclose(run(found, {"x": S}, verify=True).outputs["y"], np.exp(none_above(S)), rtol=1e-5)
     again = plan(graph, Mesh(4), like=found, fix={"whole": {}})
     assert list(again.placement["whole"]) == [0]
 
@@ -415,9 +415,9 @@ def test_graphs_inside_nodes_read_what_is_outside() -> None:
 
 def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
     nodes = [
-        make("Binarizer", ["x"], ["a"], name="one", **ABOVE),
+        make("LabelEncoder", ["x"], ["a"], name="one", **ZEROS),
         make("TopK", ["x", "k"], ["b", "i"], name="two"),
-        make("Binarizer", ["a"], ["c"], name="three", **ABOVE),
+        make("LabelEncoder", ["a"], ["c"], name="three", **ZEROS),
         make("Mine", ["x"], ["d"], name="four", domain="com.example"),
     ]
     model = undeclared(nodes)
@@ -429,7 +429,7 @@ def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
         load_onnx(model, opaque=False)
     text = str(refused.value)
     assert "4 nodes have an operator that is not supported" in text and text.count("\n  node") == 4
-    assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': Binarizer" in text
+    assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': LabelEncoder" in text
     del model.graph.node[1:3], model.graph.output[0:2]
     for reader in (load_onnx, StagedModel):
         with pytest.raises(UnsupportedOp, match=r"1 node has .*\n  node 'four': Mine of domain 'com\.ex") as refused:
@@ -442,7 +442,7 @@ def test_nodes_that_nobody_has_are_in_one_message() -> None:
     """Those too that read what others of them would make; not those that would run whole."""
     nodes = [
         make("Foo", ["x"], ["a"], name="one", domain="com.example"),
-        make("Binarizer", ["a"], ["b"], name="two", **ABOVE),
+        make("LabelEncoder", ["a"], ["b"], name="two", **ZEROS),
         make("Bar", ["b"], ["c"], name="three", domain="com.example"),
     ]
     model = undeclared(nodes)
@@ -525,6 +525,8 @@ def test_every_operator_of_onnx_is_listed() -> None:
     found = {one.operator: one for one in list_supported()}
     how = {name: one.how for name, one in found.items()}
     assert how["Conv"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
+    assert {f"{LEARNED}::{name}" for name in ("ZipMap", "TreeEnsemble", "TreeEnsembleRegressor")} < how.keys()
+    assert how[f"{LEARNED}::Scaler"] == "imported" and how[f"{LEARNED}::SVMClassifier"] == "opaque"
     assert "refused" not in how.values() and how["SequenceMap"] == "opaque"
     assert how["Shape"] == how["Constant"] == "folded"
     assert found["ArgMax"].dtypes[:11] == (
@@ -588,10 +590,13 @@ def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
     instead = {name: one.instead for name, one in found.items()}
     assert instead["LSTM"] == instead["RNN"] == (("recurrence_step", ("d", "b", "j")),)
     assert ("max", ("i0", "i1", "+i2")) in instead["Softmax"] and not instead["Conv"] and not instead["NonZero"]
+    assert axes["ai.onnx.ml::SVMRegressor"] == (("opaque", ("n",)),) and not axes["ai.onnx.ml::ZipMap"]
+    assert axes["ai.onnx.ml::Normalizer"][1] == ("sum", ("i0", "+i1"))
     whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
     views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
     views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}
     views |= {f"{BLOCKS}::ReorderInput", f"{BLOCKS}::ReorderOutput", f"{MICROSOFT}::ExpandDims", f"{MICROSOFT}::Pad"}
+    views |= {f"{LEARNED}::FeatureVectorizer"}
     known = {"ConstantOfShape", "EyeLike", "Range", "BlackmanWindow", "HammingWindow", "HannWindow"}
     of_sequences = {"ConcatFromSequence", "SplitToSequence"}
     of_sequences |= {f"Sequence{what}" for what in ("At", "Construct", "Empty", "Erase", "Insert", "Length")}
@@ -812,6 +817,103 @@ def test_sequences_and_empty_tensors() -> None:
     assert len(found.whole) == 1
     nodes = [make("NonZero", ["x"], ["i"]), make("Neg", ["i"], ["y"])]
     assert staged(typed(model_of(nodes, {"x": (2, 3)}), y=7), {"x": 0 * X}).outputs["y"].shape == (2, 0)
+
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> agraph '
+PROBABILITIES = np.array([[0.2, -0.5, 0.3], [1, 0, 0.25]], np.float32)
+ZIPPED = "(float[2,3] p) => (seq(map({key}, float)) z, float[2,3] y) {{ a = Relu(p) "
+ZIPPED += "z = ai.onnx.ml.ZipMap <classlabels_{key}s = {labels}> (a) y = Exp(a) }}"
+TEXTS = '["a", "b", "c"]'
+GIVEN = "({kind} d) => (float[1,n] y) {{ c = ai.onnx.ml.{made} (d) y = Neg(c) }}"
+MAPS = {
+    "numbers zipped": (ZIPPED.format(key="int64", labels="[7, 5, -1]"), {"p": PROBABILITIES}, ["relu", "exp"]),
+    "texts zipped": (ZIPPED.format(key="string", labels=TEXTS), {"p": PROBABILITIES}, ["relu", "exp"]),
+    "known values zipped": (
+        "() => (seq(map(int64, float)) z) { p = Constant <value = float[1,2] {1, 2}> () "
+        "z = ai.onnx.ml.ZipMap <classlabels_int64s = [3, 4]> (p) }",
+        {},
+        [],
+    ),
+    "cast": (
+        GIVEN.format(kind="map(int64, float)", made='CastMap <cast_to = "TO_FLOAT">'),
+        {"d": {4: 1.5, -2: 2.0, 9: 0.1}},
+        ["negative"],
+    ),
+    "cast to places": (
+        GIVEN.format(kind="map(int64, float)", made='CastMap <cast_to = "TO_FLOAT", map_form = "SPARSE", max_map = 5>'),
+        {"d": {3: 1.5, 0: 2.0}},
+        ["negative"],
+    ),
+    "vector of numbers": (
+        GIVEN.format(kind="map(int64, float)", made="DictVectorizer <int64_vocabulary = [3, 1, 2]>"),
+        {"d": {2: 5.0, 3: -1.0}},
+        ["negative"],
+    ),
+    "vector of texts": (
+        GIVEN.format(kind="map(string, float)", made=f"DictVectorizer <string_vocabulary = {TEXTS}>"),
+        {"d": {"c": 5.0, "a": -1.0}},
+        ["negative"],
+    ),
+    "given and returned": ("(map(string, float) d) => (map(string, float) d) {}", {"d": {"c": 0.5}}, []),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_are_dicts_of_nodes_that_run_whole(name: str, first: bool) -> None:
+    text, feeds, planned = MAPS[name]
+    model = parser.parse_model(HEAD + text)
+    found = staged(model, feeds, devices=3, first=first)
+    assert list(found.outputs) == [value.name for value in model.graph.output]
+    for made, wanted in zip(found.outputs.values(), ort(model, feeds), strict=True):
+        if isinstance(wanted, np.ndarray):
+            np.testing.assert_allclose(made, wanted, rtol=1e-6)
+        else:
+            assert type(made) is type(wanted) and made == wanted
+    (graph,) = [stage.graph for stage in found.stages if stage.graph is not None] or [Graph()]
+    assert [node.op for node in graph.nodes.values()] == planned
+    if planned:
+        with pytest.raises(UnsupportedOp, match="StagedModel plans it in stages"):
+            load_onnx(model)
+
+
+def test_numbers_of_numpy_in_maps_are_those_of_python() -> None:
+    text = MAPS["vector of numbers"][0]
+    given = {np.int64(2): np.float32(5), np.uint8(3): -1}
+    found = staged(parser.parse_model(HEAD + text), {"d": given})
+    np.testing.assert_array_equal(found.outputs["y"], [[1, 0, -5]])
+    assert found.nbytes_whole == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (X, r"feeds\['d'\] is an array of shape \(2, 3\) .* the input is a map: give a dict of texts to float32$"),
+        ({1: 2.0}, r"feeds\['d'\] has the key 1, the input has texts there: convert it$"),
+        ({"a": "b"}, r"feeds\['d'\]\['a'\] is 'b', the input has float32 there: convert it$"),
+        ({}, r"stage 0 makes 'y' of shape \(3,\), the model declares \(1, n\)"),  # ONNX Runtime takes no empty ones
+    ],
+)
+def test_maps_that_are_not_as_declared_are_refused(given: Any, says: str) -> None:
+    text = MAPS["vector of texts"][0]
+    with pytest.raises(ValueError, match=says) as refused:
+        staged(parser.parse_model(HEAD + text), {"d": given})
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_numbers_beyond_a_map_s_dtype_are_refused() -> None:
+    text = "(map(int64, float) d) => (float[1,n] y) { y = ai.onnx.ml.CastMap (d) }"
+    for key in (2**63, 1.5):
+        with pytest.raises(ValueError, match=f"has the key {key}, the input has int64 there: convert it"):
+            staged(parser.parse_model(HEAD + text), {"d": {key: 1.0}})
+
+
+def test_a_sequence_is_given_as_a_list() -> None:
+    """An empty one too, whose elements the model declares."""
+    model = parser.parse_model(HEAD + "(seq(float[2]) q) => (int64 y) { y = SequenceLength(q) }")
+    assert staged(model, {"q": []}).outputs["y"] == 0 and staged(model, {"q": [X[0], X[1]]}).outputs["y"] == 2
+    with pytest.raises(ValueError, match="the input is a sequence: give a list of its elements"):
+        staged(model, {"q": X})
 
 
 def test_stages_say_what_is_wrong_with_inputs() -> None:

@@ -69,12 +69,7 @@ def test_exported_networks_come_back_the_same_and_run_there(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def cases() -> list[Any]:
-    """But for those of ai.onnx.ml, of which none is imported without opaque operators."""
-    return [
-        case
-        for case in load_cases()
-        if "_expanded" not in case.name and case.model.graph.node[0].domain != "ai.onnx.ml"
-    ]
+    return [case for case in load_cases() if "_expanded" not in case.name]
 
 
 def read_case(case: Any) -> Graph | None:
