@@ -8,6 +8,7 @@ body ──► graph of one round ──► classes of axes that are walked toge
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -666,19 +667,19 @@ class _Finding:
 def _work_of(graph: Graph, named: Mapping[Cell, str]) -> tuple[tuple[Any, ...], ...]:
     """What the operators of a round do, as `ops.opaque` takes it; `named` has index axes of all rounds by axis.
 
-    One that runs others inside is these: so nested loops multiply.
+    One that runs others inside is these: so nested loops multiply. Those that do the same are told together.
     """
 
     def follow(name: str, axes: Iterable[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(named[name, k] for k in axes if (name, k) in named))
 
-    found: list[tuple[Any, ...]] = []
+    found = Counter[tuple[Any, ...]]()
     for node in graph.nodes.values():
         signature, op, index = graph.signature(node.name), graph.ops[node.op], f"{node.name}()"
         inner = op.list_inner(signature, node.attrs)
         for one in inner:
             each = tuple((*counts, follow(index, axes)) for *counts, axes in one.operands)
-            found.append((one.times, one.is_contraction, one.flop, follow(index, one.axes), each))
+            found[one.is_contraction, one.flop, follow(index, one.axes), each] += one.times
         if inner:
             continue
         passes = dict(zip(node.inputs, op.count_passes(signature, node.attrs), strict=True))
@@ -692,8 +693,8 @@ def _work_of(graph: Graph, named: Mapping[Cell, str]) -> tuple[tuple[Any, ...], 
             cells = prod(tensor.shape) * passes.get(name, 1)
             sides[name] = cells, np.dtype(tensor.dtype).itemsize, packed, follow(name, range(len(tensor.shape)))
         flop = op.flop_per_point(signature, node.attrs) * signature.index.size
-        found.append((1, signature.is_contraction, float(flop), follow(index, range(rank)), tuple(sides.values())))
-    return tuple(found)
+        found[signature.is_contraction, float(flop), follow(index, range(rank)), tuple(sides.values())] += 1
+    return tuple((times, *work) for work, times in found.items())
 
 
 def _all_extents(extents: Iterable[int]) -> list[tuple[int, ...]]:

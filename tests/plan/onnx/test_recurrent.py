@@ -229,5 +229,29 @@ def test_lengths_from_none_to_all_steps_are_taken(op: str, lengths: list[int]) -
         model, feeds = with_lengths(op, lengths, known)
         (wanted,) = ort(model, feeds)
         graph = load_onnx(model)
-        assert difference(run(plan(graph, Mesh(2)), feeds).outputs["y"], wanted) < 1e-5
+        for backend in ("numpy", "onnxruntime"):
+            assert difference(run(plan(graph, Mesh(2)), feeds, backend=backend).outputs["y"], wanted) < 1e-5
         assert difference(ort(to_onnx(graph), feeds)[0], wanted) < 1e-5
+        assert known or same_graph(load_onnx(to_onnx(graph)), graph)  # what follows from known ones is folded there
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+def test_gathers_without_negative_indices_go_through_onnx(axis: int) -> None:
+    """Of any rank of indices, also none; what is below 0 ends a run, also ONNX Runtime's, and known ones the graph."""
+    for shape in ((), (2,), (2, 2)):
+        g = Graph()
+        x = g.input("x", (3, 4))
+        g.output(ops.take(x, g.input("i", shape, "int64"), axis, from_end=False), "y")
+        feeds = {"x": floats(3, 4), "i": np.full(shape, 2)}
+        wanted = np.take(feeds["x"], feeds["i"], axis)
+        again = load_onnx(to_onnx(g))
+        assert same_graph(again, g)
+        for found in (evaluate(g, feeds)["y"], evaluate(again, feeds)["y"], ort(to_onnx(g), feeds)[0]):
+            np.testing.assert_array_equal(found, wanted)
+        feeds["i"] = np.full(shape, -1)
+        with pytest.raises(IndexError, match="an index is outside 0 … "):
+            evaluate(g, feeds)
+        with pytest.raises(Exception, match="out of data bounds"):
+            ort(to_onnx(g), feeds)
+    with pytest.raises(IndexError, match="some below 0; give indices from 0, or from_end=True"):
+        ops.take(x, [0, -1], axis, from_end=False)
