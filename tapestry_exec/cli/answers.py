@@ -32,8 +32,9 @@ from tapestry_plan.symbolic import Crossovers, Polynomials, Refused, SymbolicTra
 class PlanFigures(Struct, forbid_unknown_fields=True):
     """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
 
-    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them,
-    those that each reads and writes, and the seconds that these take at least; `apart` those whose expansions the bound
+    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, or in parts of all their rounds,
+    with the bytes that move for them, those that each reads and writes, its seconds, which are the least of one that
+    nobody knows, its operations, and how many devices run it; `apart` those whose expansions the bound
     has with their operators apart; `folded` what was computed when the model was read.
     """
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tapestry_exec.cli.terminal import echo, print_table
 from tapestry_exec.cli.tuning import LONG_WAIT
 from tapestry_exec.run import RunResult
-from tapestry_plan.steps import ShardPlan, has_bound, tell_block, tell_cut, tell_folded, tell_gap, tell_opaque
-from tapestry_sets.limits import Units, cut_text, escape_controls, tell_count
+from tapestry_plan.steps import ShardPlan, has_bound, list_opaque, tell_block, tell_cut, tell_folded, tell_gap
+from tapestry_sets.limits import Units, escape_controls
 
 QUEUES = {
     "work": "the work of",
@@ -103,10 +103,8 @@ def print_totals(p: ShardPlan, units: Units) -> None:
         echo(f"the bound has expansions of {some} with their operators apart, not in blocks")
     if p.choices.memory_nbytes is not None and has_bound(p):
         echo("in the memory given, the bound is of plans with the fastest plan's blocks and expansions, or with none")
-    if p.opaque:
-        names = escape_controls(cut_text(", ".join(p.opaque), 200), keep="")
-        count, costs = tell_count(len(p.opaque), "operator"), tell_opaque(list(p.opaque.values()), units)
-        echo(f"opaque: {count} of ONNX without a declaration here, {names}: {costs}")
+    for _, words in list_opaque(p.opaque, units):
+        echo(f"opaque: {escape_controls(words, keep='')}")
     if p.graph.folded is not None and p.graph.folded.nodes:
         echo(f"{tell_folded(p.graph.folded, units)}; not in these times")
     schedule = p.schedule

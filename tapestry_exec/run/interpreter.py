@@ -486,7 +486,7 @@ def count_flop(op: Op, shard: Shard) -> float:
     """What a shard takes."""
     counted: tuple[Op, float] | None = shard.known.get("flop")
     if counted is None or counted[0] is not op:
-        counted = shard.known["flop"] = op, op.flop_per_point(shard.signature, shard.attrs) * shard.index.size
+        counted = shard.known["flop"] = op, *op.count_flop(shard.signature, shard.attrs, [shard.index])
     return counted[1]
 
 

@@ -53,9 +53,11 @@ from tapestry_plan.ir.op import (
     Backward,
     DtypeNotTaken,
     Expansion,
+    InnerWork,
     NotApplicable,
     Op,
     UnsupportedOp,
+    shares_of,
     take_no_workspace,
 )
 from tapestry_plan.ir.open_axes import AtSizes, freeze_sizes, read_sizes, tell_sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,7 @@ from tapestry_sets.limits import (
     list_names,
     quote,
 )
+from tapestry_sets.regions import Box
 
 
 class UnsupportedOp(ValueError):
@@ -137,6 +139,39 @@ _DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDi
 """The block function that each `Op.work` was declared with first."""
 
 
+class InnerWork(Struct, frozen=True):
+    """An operator that another one runs inside, again and again, as the rounds of a loop do.
+
+    Parameters
+    ----------
+    times : int
+        How often, each time a launch.
+    is_contraction : bool
+        Whether it sums over an axis along which it reads several operands (`Signature.is_contraction`).
+    flop : float
+        Of one time, over the whole index space of the operator that runs it.
+    axes : tuple of int
+        Index axes of that operator along which this work is cut where a shard has a part of them.
+    operands : tuple of (int, int, int, tuple of int)
+        Of each operand and result its cells, bytes of a cell, cells that contractions pack, and the axes that cut it.
+    """
+
+    times: int
+    is_contraction: bool
+    flop: float
+    axes: tuple[int, ...]
+    operands: tuple[tuple[int, int, int, tuple[int, ...]], ...]
+
+    def count_flop(self, shares: Sequence[float]) -> float:
+        """Operations of all times, in a shard that has these shares of the index axes."""
+        return self.times * self.flop * prod(shares[axis] for axis in self.axes)
+
+
+def shares_of(signature: Signature, box: Box) -> tuple[float, ...]:
+    """How much of each index axis a box has."""
+    return tuple(n / axis.size for n, axis in zip(box.shape, signature.axes, strict=True))
+
+
 class Op(Shown, Struct, frozen=True, metaclass=Public):
     """The one declaration of an operator.
 
@@ -190,8 +225,12 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
         the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
         taken to be so, but of operators that work cell by cell.
     opaque : bool
-        Whether what it takes is not known: no plan lets two devices run the same part of it. Without index axes it runs
-        whole, whatever it is given: plans tell what moves for it, and no plan splits it.
+        Whether nothing is known of what it does: no plan lets two devices run the same part of it. Without index axes
+        it runs whole, whatever it is given, and no plan splits it. Plans tell what it costs.
+    repeats : callable, optional
+        ``(signature, attrs) -> operators``: what it runs inside, round after round (`InnerWork`), as far as that is
+        known. Modeled time is the sum of theirs then, where it is more than once through operands and results, and so
+        is `count_flop`; `flop` is to be the same for each index point.
     rows : bool
         Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
         Plans make blocks inside others only where that is so, or where these lie side by side.
@@ -230,6 +269,7 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
     local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
     rows: bool = False
     opaque: bool = False
+    repeats: Callable[[Signature, Attrs], Sequence[InnerWork]] | None = None
 
     def __repr__(self) -> str:
         merged = "" if self.monoid is None else f", parts merge by {self.monoid.name}"
@@ -271,6 +311,19 @@ class Op(Shown, Struct, frozen=True, metaclass=Public):
     def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
         """Floating-point operations at each index point."""
         return self.flop(signature, attrs) if callable(self.flop) else self.flop
+
+    def count_flop(self, signature: Signature, attrs: Attrs, boxes: Sequence[Box | None]) -> list[float]:
+        """Floating-point operations of shards, each of an index box; none of an idle device, which has no box."""
+        inner = self.list_inner(signature, attrs)
+        if inner:
+            shares = [shares_of(signature, box) if box else None for box in boxes]
+            return [float(sum(one.count_flop(each) for one in inner)) if each is not None else 0.0 for each in shares]
+        per_point = self.flop_per_point(signature, attrs)
+        return [float(per_point * box.size) if box else 0.0 for box in boxes]
+
+    def list_inner(self, signature: Signature, attrs: Attrs) -> Sequence[InnerWork]:
+        """The operators that it runs inside, as far as they are known."""
+        return () if self.repeats is None else self.repeats(signature, attrs)
 
     @check_arguments
     def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:

@@ -406,6 +406,12 @@ class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Public):
         """Positions of the reduction axes."""
         return tuple(k for k, axis in enumerate(self.axes) if axis.kind == "reduction")
 
+    @cached_property
+    def is_contraction(self) -> bool:
+        """Whether the operator sums over an axis along which it reads several operands."""
+        reads = [each.index_axes for each in self.inputs]
+        return any(sum(axis in mine for mine in reads) > 1 for axis in self.reductions)
+
     def axis(self, name: str) -> int:
         """Position of the axis called `name`; ValueError when there is none.
 

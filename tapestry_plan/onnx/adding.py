@@ -13,6 +13,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, DtypeNotTaken, Tensor, UnsupportedOp
 from tapestry_plan.onnx.importers.blocked import block_of, in_blocks, reads_blocks
+from tapestry_plan.onnx.importers.recurrent import check_lengths
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
     Array,
@@ -298,6 +299,7 @@ def check_node(at: Importing, node: Node) -> None:
         check_one_condition(node)
     for name in reads_of(node):
         check_made(node, name, at.has(name))
+    check_lengths(at, node)
 
 
 def add_node(at: Importing, node: Node) -> None:

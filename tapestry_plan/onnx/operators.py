@@ -37,7 +37,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
-from tapestry_plan.onnx.walks import DOMAIN, DRAWING, KIND, SCALING, STEP
+from tapestry_plan.onnx.walks import DOMAIN, DRAWING, KIND, SCALING, STEP, TAKE
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -611,6 +611,7 @@ _ROWS: dict[str, Import] = {
     f"{onnx_learned.DOMAIN}::Scaler": Import(onnx_learned.scaler),
     f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_operator, 3, 5),
     f"{DOMAIN}::{STEP}": Import(onnx_recurrent.own_operator, 3, 5),
+    f"{DOMAIN}::{TAKE}": Import(onnx_recurrent.own_operator, 2, 2),
     **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 0, 1) for name in sorted(DRAWING)},
     **{f"{DOMAIN}::{name}": Import(onnx_recurrent.own_operator, 2, 3) for name in sorted(SCALING)},
 }

@@ -10,7 +10,8 @@ importer takes the call for the operator::
 A single step, `ops.recurrence_step`, is a function too: of what is in the Scan. So is what draws numbers, since ONNX
 leaves open which ones a node draws: whoever else runs the model draws others of the same distribution. And so are the
 operators between integers and the numbers that they stand for, where ONNX's QuantizeLinear and DequantizeLinear are not
-what they do: of these a function says the dtypes, and its calls are of any shapes.
+what they do, and gathers that negative indices end: of these a function says the dtypes, and its calls are of any
+shapes.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
 """Operators that draw numbers."""
 SCALING = frozenset({"center", "dequantize", "quantize", "requantize"})
 """Operators between integers and the numbers that they stand for."""
+TAKE = "take"
+"""The operator that gathers cells, where negative indices are an error: those of ONNX's Gather count from the end."""
 
 
 def declare(operator: str, shapes: Sequence[Shape], dtypes: Sequence[str], attrs: Attrs) -> str:
     """What an operator, of which there are operands of these shapes and dtypes and then results, is, as a text."""
     said: dict[str, Any] = {"attrs": dict(attrs)}
-    if operator in SCALING:
+    if operator in SCALING or operator == TAKE:
         said |= {
             "operands": [[one, len(shape)] for one, shape in zip(dtypes, shapes, strict=False)],
             "dtype": dtypes[-1],
@@ -61,6 +64,10 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
         nodes = _make_scaling(said["operator"], said["operands"], said["dtype"], said["attrs"])
         given, opsets = _scaled_by(said["operator"])[: len(said["operands"])], [helper.make_opsetid("", opset)]
         return helper.make_function(DOMAIN, name, given, ["y"], nodes, opsets, doc_string=declaration)
+    if said.get("operator") == TAKE:
+        nodes = _make_take([dtype for dtype, _ in said["operands"]], said["attrs"]["axis"])
+        opsets = [helper.make_opsetid("", opset)]
+        return helper.make_function(DOMAIN, name, ["x", "i"], ["y"], nodes, opsets, doc_string=declaration)
     shapes, dtype, attrs = [tuple(shape) for shape in said["shapes"]], said["dtype"], said["attrs"]
     if said.get("operator", KIND) in DRAWING:
         nodes, inputs = _make_drawing(said["operator"], dtype, attrs), ["x"][: len(shapes)]
@@ -92,6 +99,22 @@ def make_function(name: str, declaration: str, opset: int) -> Any:
     nodes = [*top, walk, *_casts_to(dtype, results)]
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_function(DOMAIN, name, inputs, results, nodes, opsets, doc_string=declaration)
+
+
+def _make_take(operands: Sequence[str], axis: int) -> list[Any]:
+    """Nodes of ONNX that gather cells, with negative indices behind the last one, where they are an error."""
+    from onnx import helper
+
+    end = {"end": axis + 1} if axis != -1 else {}
+    return [
+        helper.make_node("Shape", ["x"], ["extents"], start=axis, **end),
+        helper.make_node("Squeeze", ["extents"], ["extent"]),
+        helper.make_node("Cast", ["extent"], ["behind"], to=_code(operands[1])),
+        _constant("zero", 0, operands[1]),
+        helper.make_node("Less", ["i", "zero"], ["is_below"]),
+        helper.make_node("Where", ["is_below", "behind", "i"], ["kept"]),
+        helper.make_node("Gather", ["x", "kept"], ["y"], axis=axis),
+    ]
 
 
 def _make_drawing(operator: str, dtype: str, attrs: Attrs) -> list[Any]:

@@ -60,15 +60,15 @@ def _take_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _take_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, indices = inputs
     axis = shard.attrs["axis"] % x.ndim
-    outputs[0][...] = xp.take(x, _from_front(xp, indices, x.shape[axis], shard), axis=axis)
+    least = None if shard.attrs.get("from_end", True) else 0
+    outputs[0][...] = xp.take(x, _from_front(xp, indices, x.shape[axis], shard, least), axis=axis)
 
 
-def _from_front(xp: Any, indices: Any, extent: int, shard: Shard) -> Any:
-    """Indices that may count from the end, counted from the front."""
-    if ((indices < -extent) | (indices >= extent)).any():
-        raise IndexError(
-            f"an index is outside -{extent} … {extent - 1}, the cells of the indexed axis: {quote(indices)}"
-        )
+def _from_front(xp: Any, indices: Any, extent: int, shard: Shard, least: int | None = None) -> Any:
+    """Indices that may count from the end, unless they have a least one, counted from the front."""
+    first = -extent if least is None else least
+    if ((indices < first) | (indices >= extent)).any():
+        raise IndexError(f"an index is outside {first} … {extent - 1}, the cells of the indexed axis: {quote(indices)}")
     return xp.where(indices < 0, indices + extent, indices)
 
 
@@ -345,7 +345,12 @@ def iota(
 
 @operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take, rows=True)
 def take(
-    x: Tensor, indices: Tensor | Sequence[Any] | NDArray[Any], axis: int = 0, *, name: str | None = None
+    x: Tensor,
+    indices: Tensor | Sequence[Any] | NDArray[Any],
+    axis: int = 0,
+    *,
+    from_end: bool = True,
+    name: str | None = None,
 ) -> Tensor:
     """Cells of x along an axis, by index; negative indices count from the end.
 
@@ -358,6 +363,8 @@ def take(
     indices : Tensor of integers, or array-like of int
         Outside −n … n − 1 an error: here if they are known, in the run if they are not.
     axis : int
+    from_end : bool
+        Whether there may be negative ones; else they are an error too.
 
     Returns
     -------
@@ -379,8 +386,10 @@ def take(
     ONNX Gather; NumPy's take.
     """
     if isinstance(indices, Tensor):
-        return add_op(take.op, x, indices, name=name, axis=axis)
+        return add_op(take.op, x, indices, name=name, axis=axis, from_end=from_end)
     known = take_array(indices, "take: indices", "integers, in lists of one length")
+    if not from_end and (known < 0).any():
+        raise IndexError(f"take: indices are {quote(known)}, some below 0; give indices from 0, or from_end=True")
     at = axis_of(axis, x.ndim, "take: ")
     with x.graph._all_or_nothing():
         taken = x.take(known.reshape(-1), axis=at)

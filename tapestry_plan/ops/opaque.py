@@ -8,11 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor, check_dtype, check_shape
+from tapestry_plan.ir import (
+    Attrs,
+    Axis,
+    InnerWork,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    check_dtype,
+    check_shape,
+    shares_of,
+)
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.evaluators import decode_model, run_model
 from tapestry_plan.ops.operands import touched
-from tapestry_sets.limits import quote, tell_count
+from tapestry_sets.limits import is_int, quote, tell_count
 
 
 def _list_kinds(attrs: Attrs) -> list[str]:
@@ -42,6 +53,7 @@ def _opaque_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             f"follows is {quote(follows)} beside tensors of shapes {quote(every)}; give a name or '' for each axis"
         )
     axes = _find_axes(every, follows)
+    _read_inside(axes, attrs)
     operands = [touched(axes, names, shape) for names, shape in zip(follows, every, strict=True)]
     return Signature(axes, tuple(operands[: len(shapes)]), tuple(operands[len(shapes) :]))
 
@@ -54,6 +66,47 @@ def _find_axes(shapes: Sequence[Shape], follows: Sequence[Sequence[str]]) -> tup
             if name and sizes.setdefault(name, n) != n:
                 raise ValueError(f"follows[{k}]: axis {quote(name)} has extent {sizes[name]} before, here {n}")
     return tuple(Axis(name, n) for name, n in sizes.items())
+
+
+def _read_inside(axes: Sequence[Axis], attrs: Attrs) -> list[InnerWork]:
+    """What the attributes say of the operators inside, with index axes by number."""
+    rounds, places = attrs.get("rounds"), {axis.name: k for k, axis in enumerate(axes)}
+    if rounds is not None and not is_int(rounds, 1):
+        raise ValueError(f"rounds is {quote(rounds)}; give how many there are, 1 or more, or None where nobody knows")
+    found = []
+    for k, row in enumerate(attrs.get("inside", ())):
+        try:
+            times, is_contraction, flop, cut, operands = row
+            found.append(
+                InnerWork(
+                    _count(times) * (rounds or 1),
+                    bool(is_contraction),
+                    float(flop),
+                    tuple(places[name] for name in cut),
+                    tuple(
+                        (_count(cells), _count(itemsize), _count(packed), tuple(places[name] for name in names))
+                        for cells, itemsize, packed, names in operands
+                    ),
+                )
+            )
+            if not 0 <= found[-1].flop < math.inf:
+                raise ValueError(flop)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ValueError(
+                f"inside[{k}] is {quote(row)}; give (times, is_contraction, flop, axes, operands), with (cells, "
+                f"itemsize, packed, axes) for each operand: numbers from 0, and index axes of {quote(list(places))}"
+            ) from None
+    return found
+
+
+def _count(value: Any) -> int:
+    if not is_int(value, 0):
+        raise ValueError(value)
+    return int(value)
+
+
+def _opaque_repeats(signature: Signature, attrs: Attrs) -> list[InnerWork]:
+    return _read_inside(signature.axes, attrs)
 
 
 def _opaque_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -74,14 +127,29 @@ def _name_dtype(number: int) -> str:
     return "" if number in (TensorProto.UNDEFINED, TensorProto.STRING) else helper.tensor_dtype_to_np_dtype(number).name
 
 
-def _count_cells(signature: Signature, attrs: Attrs) -> float:
-    """An operation for each cell that is read or written: how many the model takes is not known."""
+def _opaque_flop(signature: Signature, attrs: Attrs) -> float:
+    """What the operators inside do, where they are known; else an operation for each cell that is read or written."""
+    if attrs.get("inside"):
+        whole = shares_of(signature, signature.index)
+        return sum(one.count_flop(whole) for one in _opaque_repeats(signature, attrs)) / signature.index.size
     return float(sum(math.prod(one.projection.shape) for one in (*signature.inputs, *signature.outputs)))
 
 
 def _attrs_of_block(shard: Shard, shapes: Sequence[Shape]) -> Attrs:
-    """Those of the blocks alone: the same model, whose outputs have other shapes."""
-    return {**shard.attrs, "shapes": tuple(box.shape for box in shard.output_boxes)}
+    """Those of the blocks alone: the same model, whose outputs have other shapes, and which does less inside."""
+    parts = {axis.name: (n, axis.size) for n, axis in zip(shard.index.shape, shard.signature.axes, strict=True)}
+
+    def cut(count: float, names: Sequence[str]) -> float:
+        for name in names:
+            n, size = parts[name]
+            count = count * n // size if isinstance(count, int) else count * n / size
+        return count
+
+    inside = tuple(
+        (*row[:2], cut(row[2], row[3]), row[3], tuple((cut(n, a), size, cut(m, a), a) for n, size, m, a in row[4]))
+        for row in shard.attrs.get("inside", ())
+    )
+    return {**shard.attrs, "shapes": tuple(box.shape for box in shard.output_boxes), "inside": inside}
 
 
 def _opaque_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -100,7 +168,8 @@ def _opaque_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
 @operator(
     block=_opaque_block,
     signature=_opaque_signature,
-    flop=_count_cells,
+    flop=_opaque_flop,
+    repeats=_opaque_repeats,
     dtype=_opaque_dtype,
     host_only=True,
     local=_attrs_of_block,
@@ -113,6 +182,8 @@ def opaque(
     dtypes: Sequence[str],
     why: str = "",
     follows: Sequence[Sequence[str]] = (),
+    inside: Sequence[Sequence[Any]] = (),
+    rounds: int | None = None,
     name: str | None = None,
 ) -> Tensor:
     """What an ONNX model gives, run whole by ONNX Runtime where it is installed and takes it, else by ONNX's reference.
@@ -137,6 +208,13 @@ def opaque(
     follows : sequence of sequences of str
         For each tensor, the inputs first and then the outputs, the index axis that each of its axes follows, or "".
         The model must do on parts along these what it does there on all, and declare no extents of them.
+    inside : sequence of (times, is_contraction, flop, axes, operands)
+        What the model runs, for who prices it, as far as that is known: for each operator how often a round runs it,
+        whether it sums products, its operations over the whole index space, and the index axes, by name, along which
+        parts do a part of these. Of each of its operands and results, (cells, bytes of a cell, cells that a contraction
+        packs, axes).
+    rounds : int, optional
+        How many rounds there are; None where that is not known, or there are none: then what is inside counts once.
 
     Returns
     -------
@@ -146,8 +224,8 @@ def opaque(
     Raises
     ------
     ValueError
-        For what is not an ONNX model or reads files, operands or results that are not as many as its own, and index
-        axes that tensors have in several extents, or a result not at all. In a run:
+        For what is not an ONNX model or reads files, operands or results that are not as many as its own, index axes
+        that tensors have in several extents, or a result not at all, and for work inside that is none. In a run:
         where both fail, or give other shapes or dtypes, and where a Loop takes longer than ten minutes.
 
     Examples
@@ -170,6 +248,5 @@ def opaque(
     """
     extents = tuple(tuple(shape) for shape in shapes)
     axes = tuple(tuple(names) for names in follows)
-    return add_op(
-        opaque.op, *tensors, name=name, model=model, shapes=extents, dtypes=tuple(dtypes), why=why, follows=axes
-    )
+    how = {"model": model, "shapes": extents, "dtypes": tuple(dtypes), "why": why, "follows": axes}
+    return add_op(opaque.op, *tensors, name=name, inside=tuple(inside), rounds=rounds, **how)

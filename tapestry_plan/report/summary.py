@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
-from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_folded, tell_gap, tell_opaque
-from tapestry_sets.limits import cut_text, tell_count
+from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, list_opaque, tell_folded, tell_gap
+from tapestry_sets.limits import tell_count
 
 
 def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
@@ -31,9 +31,8 @@ def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
     yield "peak memory", UNITS.nbytes(peak), f"{peak:,} B in the arena of device {where}"
     share = f"the busiest device does {busiest / flop:.1%}" if flop else "nothing is computed"
     yield "work", UNITS.flop(flop), share
-    if plan.opaque:
-        names, costs = cut_text(", ".join(plan.opaque), 200), list(plan.opaque.values())
-        yield "opaque", UNITS.seconds(sum(one.seconds for one in costs)), f"{names}: {tell_opaque(costs, UNITS)}"
+    for seconds, words in list_opaque(plan.opaque, UNITS):
+        yield "opaque", UNITS.seconds(seconds), words
     if any(plan.nbytes_spilled):
         spilled = sum(plan.nbytes_spilled)
         yield "spilled", UNITS.nbytes(spilled), f"{spilled:,} B go to host memory for want of room, and back"

@@ -236,7 +236,6 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
     variable = problem.variables[at]
     option = variable.layouts[choice[at]]
     signature = problem.graph.signature(node.name)
-    per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
     got = sum((m.nbytes for m in mine), np.zeros(problem.mesh.size, np.int64))
     ticks = sum(m.ticks for m in mine) + int(problem.compute[at][choice[at]])
     boxes = option.boxes
@@ -248,7 +247,7 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
         nbytes_shared=problem.known.fact(
             ("shared", problem.kind(node), choice[at]), lambda: _shared_nbytes(problem, node, boxes)
         ),
-        flop=tuple(per_point * (box.size if box else 0) for box in boxes),
+        flop=tuple(problem.graph.ops[node.op].count_flop(signature, node.attrs, boxes)),
         seconds=ticks / TICKS_PER_SECOND,
         work_seconds=problem.known.fact(
             ("seconds", problem.kind(node), choice[at]), lambda: problem.count_seconds(node, choice[at])

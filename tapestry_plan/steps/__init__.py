@@ -143,7 +143,7 @@ from tapestry_plan.steps.showing import (
     fill_report,
     fill_weighing,
 )
-from tapestry_plan.steps.stages import Expansions, Fused, OpaqueCost, Stage, tell_folded, tell_opaque
+from tapestry_plan.steps.stages import Expansions, Fused, OpaqueCost, Stage, list_opaque, tell_folded
 from tapestry_plan.steps.step import (
     HOST,
     READ,

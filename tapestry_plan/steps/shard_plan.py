@@ -306,11 +306,12 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
 
     @cached_property
     def opaque(self) -> dict[str, OpaqueCost]:
-        """Operators that no plan splits, since they are declared to run whole and have no index axis, and their costs.
+        """Operators that are opaque, see `tapestry_plan.ops.opaque`, and their costs.
 
-        Each runs once, on one device, which sends what others read. Nodes of ONNX that have no declaration are such:
-        see `tapestry_plan.ops.opaque`. Their modeled time is that of going through their bytes once, the least there
-        may be; so a plan's bound stays one.
+        Nodes of ONNX that have no declaration run whole, once, on one device, which sends what others read. Their
+        modeled time is that of going through their bytes once, the least there may be; so a plan's bound stays one.
+        A Loop or Scan of too many rounds to unroll takes as long as its rounds' operators, or those of one round, where
+        how many there are is known in a run alone; several devices may run it, each over its part.
 
         Examples
         --------
@@ -325,9 +326,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         (48, 96, 96)
         """
         graph = self.graph
-        opaque = (node.name for node in graph.nodes.values() if graph.ops[node.op].opaque)
-        names = [name for name in opaque if not graph.signature(name).axes]
-        return FrozenDict((name, OpaqueCost.of(self.graph, self.stage[name])) for name in names if name in self.stage)
+        names = [node.name for node in graph.nodes.values() if graph.ops[node.op].opaque and node.name in self.stage]
+        return FrozenDict((one, OpaqueCost.of(graph, self.stage[one], len(self.placement[one]))) for one in names)
 
     @check_arguments
     def program(self, device: int, *, grouped: bool = False) -> Program:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import asdict, force_setattr
 
 from tapestry_plan.ir import FoldedNodes, Graph, Shown
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.documents import read_list
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_sharding
 from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts, tell_count
@@ -56,7 +57,7 @@ class Stage(Shown, msgspec.Struct, frozen=True):
 
 
 class OpaqueCost(msgspec.Struct, frozen=True, metaclass=Public):
-    """What an operator costs that runs whole on one device, of which nobody knows how much it computes.
+    """What an opaque operator costs: one that runs whole, or in parts of all its rounds.
 
     Parameters
     ----------
@@ -65,8 +66,18 @@ class OpaqueCost(msgspec.Struct, frozen=True, metaclass=Public):
     nbytes_read, nbytes_written : int
         Of its operands and results.
     seconds : float
-        Modeled, of its own work: a launch, and its operands and results through the device's memory, or its arithmetic
-        units, once. This is the least that it may take; what it computes may take any time more.
+        Modeled, of its own work, on the device that takes longest: what it does inside, as far as that is known, and at
+        least a launch, and its operands and results through the device's memory once. What nobody knows may take any
+        time more.
+    flop : float
+        What it does inside, on all devices together; 0 where that is not known.
+    devices : int
+        How many run it.
+    rounds : int, optional
+        Of a Loop or Scan that nobody unrolls: how many there are, where that is known before a run.
+    is_known : bool
+        Whether it is known what it does inside, of a Loop or Scan in a round. Where `rounds` are not known, `seconds`
+        and `flop` are those of one.
 
     Examples
     --------
@@ -78,26 +89,79 @@ class OpaqueCost(msgspec.Struct, frozen=True, metaclass=Public):
     nbytes_read: int
     nbytes_written: int
     seconds: float
+    flop: float = 0.0
+    devices: int = 1
+    rounds: int | None = None
+    is_known: bool = False
 
     @classmethod
-    def of(cls, graph: Graph, stage: Stage) -> OpaqueCost:
-        """That of the operator of a stage.
+    def of(cls, graph: Graph, stage: Stage, devices: int) -> OpaqueCost:
+        """That of the operator of a stage, which so many devices run.
 
         Parameters
         ----------
         graph : Graph
         stage : Stage
+        devices : int
         """
         node = graph.nodes[stage.node]
         read, written = (
             sum(prod(one.shape) * np.dtype(one.dtype).itemsize for one in map(graph.source, names))
             for names in (node.inputs, node.outputs)
         )
-        return cls(sum(stage.nbytes_received), read, written, max(stage.work_seconds, default=0.0))
+        is_known = bool(graph.ops[node.op].list_inner(graph.signature(node.name), node.attrs))
+        return cls(
+            sum(stage.nbytes_received),
+            read,
+            written,
+            max(stage.work_seconds, default=0.0),
+            flop=sum(stage.flop) if is_known else 0.0,
+            devices=devices,
+            rounds=node.attrs.get("rounds"),
+            is_known=is_known,
+        )
+
+
+def list_opaque(found: Mapping[str, OpaqueCost], units: Units) -> Iterator[tuple[float, str]]:
+    """Modeled seconds and words of opaque operators: together of what nobody knows, and else one by one, slowest first.
+
+    Examples
+    --------
+    >>> known = OpaqueCost(0, 64, 64, 2.0, flop=4e9, devices=4, rounds=5000, is_known=True)
+    >>> for seconds, words in list_opaque({"sort": OpaqueCost(8, 8, 8, 1e-6), "loop": known}, Units(exact=True)):
+    ...     print(seconds, words[:62])
+    1e-06 1 operator of ONNX without a declaration here, sort: 8 B move
+    2.0 loop: 5,000 rounds on 4 devices, 4,000,000,000 flop, 2.0 s
+    """
+    whole = {name: one for name, one in found.items() if not one.is_known}
+    if whole:
+        costs, names = list(whole.values()), cut_text(", ".join(whole), 200)
+        what = f"{tell_count(len(whole), 'operator')} of ONNX without a declaration here, {names}"
+        yield sum(one.seconds for one in costs), f"{what}: {tell_opaque(costs, units)}"
+    known = sorted(((name, one) for name, one in found.items() if one.is_known), key=lambda pair: -pair[1].seconds)
+    for name, one in known[: tuning.TOLD_ROUNDS]:
+        yield one.seconds, f"{cut_text(name, 100)}: {tell_rounds(one, units)}"
+    if rest := [one for _, one in known[tuning.TOLD_ROUNDS :]]:
+        flop, taken = units.flop(sum(one.flop for one in rest)), sum(one.seconds for one in rest)
+        yield taken, f"{tell_count(len(rest), 'more operator')} of rounds: {flop}, {units.seconds(taken)}"
+
+
+def tell_rounds(cost: OpaqueCost, units: Units) -> str:
+    """What an operator of many rounds costs, in words.
+
+    Examples
+    --------
+    >>> tell_rounds(OpaqueCost(0, 64, 64, 2e-6, flop=128.0, is_known=True), Units(exact=True))
+    'on 1 device, 128 flop, 2e-06 s: of one round, since how many there are is known in a run alone'
+    """
+    where = f"on {tell_count(cost.devices, 'device')}, {units.flop(cost.flop)}, {units.seconds(cost.seconds)}"
+    if cost.rounds is None:
+        return f"{where}: of one round, since how many there are is known in a run alone"
+    return f"{tell_count(cost.rounds, 'round')} {where}"
 
 
 def tell_opaque(found: Sequence[OpaqueCost], units: Units) -> str:
-    """What operators that run whole cost together, in words.
+    """What operators that run whole, and of which nobody knows what they do, cost together, in words.
 
     Examples
     --------

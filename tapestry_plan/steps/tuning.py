@@ -54,6 +54,8 @@ They are written in some 6 s; of more only where they are written already. It ta
 """
 TOLD_DEVICES = 64
 """On so many devices `explain` says what other shardings take of memory that is limited, for which each has steps."""
+TOLD_ROUNDS = 8
+"""Operators of many rounds that are told one by one, of more the slowest."""
 SHOWN_ROWS = 20
 """Transfers of a table, or of a stage that is explained, that are shown; of more the last line says how many."""
 SHOWN_LINKS = 4

@@ -542,6 +542,7 @@ NOT_SWEPT = {
     "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",
     "plan.steps.MAX_TOLD_PARTS": "how many names a table has room for: no speed",
+    "plan.steps.TOLD_ROUNDS": "how many operators of rounds are told one by one: no speed",
     "plan.steps.SHOWN_LINKS": "how many links an empty table names: no speed",
     "plan.steps.SHOWN_ROWS": "how many rows a table shows: no speed",
     "plan.steps.TRIED_ORDERS": "how many orders of a mesh's factors an export tries: what is refused, not speed",

@@ -493,6 +493,8 @@ NOT_WALKED = {
     "ShardPlan": "plan and from_json make it",
     "Tensor": "graphs make it, one for each operator",
     "Op.attributes_of_blocks": "for backends, of shards that were checked",
+    "Op.count_flop": "for plans and runs, of shards that were checked",
+    "Op.list_inner": "for plans, of nodes that were checked",
     "Op.form_of": "for backends, of shards that were checked",
     "HeldBuffer": "plans make it",
     "MemoryUse": "plans make it",

@@ -13,6 +13,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import windows as onnx_windows
+from tapestry_plan.onnx.importers.recurrent import lengths_of
 from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator, expansions
 from tapestry_sets.limits import quote
@@ -91,10 +92,10 @@ def range_of(at: Importing, node: Node) -> Result:
 
 
 def reverse_sequence(at: Importing, node: Node) -> Result:
-    x, ends = at.tensor(node.inputs[0]), ops.astype(at.tensor(node.inputs[1]), "int64")
-    time, batch = node.attrs.get("time_axis", 0), node.attrs.get("batch_axis", 1)
+    x, time, batch = at.tensor(node.inputs[0]), node.attrs.get("time_axis", 0), node.attrs.get("batch_axis", 1)
     if {time, batch} != {0, 1}:
         raise ValueError(f"time_axis is {time} and batch_axis {batch}; they are 0 and 1, or 1 and 0")
+    ends = lengths_of(at, node, node.inputs[1], x.shape[time])
     numbers = at.graph.constant(f"{node.name}.steps", np.arange(x.shape[time])[:, None])
     where = ops.where(ops.less(numbers, ends), ends - 1 - numbers, numbers)
     where = where.T if time else where

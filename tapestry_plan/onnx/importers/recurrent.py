@@ -14,7 +14,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor, concat
-from tapestry_plan.onnx.nodes import Array, Importing, Node, OutsideText, Result
+from tapestry_plan.onnx.nodes import Array, Importing, Node, OutsideText, Result, refusal
 from tapestry_plan.onnx.walks import DECLARATION, KIND
 from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote, tell_count
@@ -26,6 +26,8 @@ NUMBERS = {
 """Alpha and beta of activations that have them, where a node gives none."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Whether each direction goes backwards."""
+LENGTHS = {"GRU": 4, "LSTM": 4, "RNN": 4, "ReverseSequence": 1}
+"""Which input of an operator has the lengths of sequences."""
 
 
 def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
@@ -182,12 +184,40 @@ def _activations(node: Node, kind: str, directions: int) -> list[dict[str, tuple
 def _ends(at: Importing, node: Node, steps: int, batch: int) -> Tensor | None:
     """How many steps each sequence has, None where all have all."""
     name = node.input(4)
-    if not name or (at.is_known(name) and (at.value(name) == steps).all()):
+    if not name:
         return None
-    ends = at.tensor(name)
-    if ends.shape != (batch,):
-        raise ValueError(f"sequence_lens has shape {quote(ends.shape)}; {(batch,)} is needed")
-    return ops.astype(ends, "int64")
+    if at.shape(name) != (batch,):
+        raise ValueError(f"sequence_lens has shape {quote(at.shape(name))}; {(batch,)} is needed")
+    if at.is_known(name) and (at.value(name) == steps).all():
+        return None
+    return lengths_of(at, node, name, steps)
+
+
+def lengths_of(at: Importing, node: Node, name: str, steps: int) -> Tensor:
+    """How many of so many steps each sequence has: a run refuses those that it is given if none has so many."""
+    given = ops.astype(at.tensor(name), "int64")
+    if at.is_known(name):  # and `check_lengths` has seen them
+        return given
+    numbers = at.graph.constant(f"{node.name}.lengths", np.arange(steps + 1))
+    return ops.take(numbers, given, from_end=False, name=f"{node.name}.sequence_lens")
+
+
+def check_lengths(at: Importing, node: Node) -> None:
+    """Refuse a node that is given lengths of sequences which these cannot have, where they are known."""
+    name = node.input(LENGTHS[node.operator]) if node.operator in LENGTHS else ""
+    if not name or not at.is_known(name):
+        return
+    known, shape, attrs = at.value(name), at.shape(node.inputs[0]), dict(node.attrs)  # read here alone, not asked for
+    axis = attrs.get("time_axis", 0) if node.operator == "ReverseSequence" else int(bool(attrs.get("layout")))
+    if axis not in range(len(shape)) or known.dtype.kind not in "iu":  # which who adds the node says
+        return
+    steps = shape[axis]
+    if ((known < 0) | (known > steps)).any():
+        raise refusal(
+            node,
+            f"sequence_lens is {quote(known.tolist())}; a sequence has from 0 to {steps} steps, which its input 0 has: "
+            "give such lengths",
+        )
 
 
 def _steps_of(like: Tensor, steps: int) -> Tensor:

@@ -64,21 +64,25 @@ class Condition:
 
     def lasts(self, count: int) -> bool:
         """Whether there are so many rounds; false where that is not seen."""
+        return self.count_rounds(count) == count
+
+    def count_rounds(self, most: int) -> int | None:
+        """How many rounds there are, as far as `most`; None where that is not seen."""
         values = dict(self._values)
-        for number in range(count):
+        for number in range(most):
             if self._evaluator is None:
-                return False
+                return None
             if self._number in values:
                 values[self._number] = np.array(number)
             try:
                 with np.errstate(all="ignore"):
                     made = dict(zip(self._wanted, self._evaluator.run(None, values), strict=True))
             except Exception:  # whatever the reference's operators raise: the rounds themselves will say it
-                return False
+                return None
             if not np.all(made[self._wanted[0]]):
-                return number + 1 >= count
+                return number + 1
             values |= {before: made[after] for before, after in self._given.items()}
-        return True
+        return most
 
 
 def _is_of_numbers(node: Node) -> bool:

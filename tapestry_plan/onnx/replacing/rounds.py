@@ -1,13 +1,14 @@
-"""Loops and Scans of too many rounds to put in place: which axes of what they read and make a plan may cut.
+"""Loops and Scans of too many rounds to put in place: what they do, and which axes of their tensors a plan may cut.
 
 body ──► graph of one round ──► classes of axes that are walked together, by projections and views alone
-                                     │   a state before a round is tied to that behind it
-                                     ▼
-                    index axes of one operator that runs all rounds, each over its part
+              │                      │   a state before a round is tied to that behind it
+              ▼                      ▼
+         what a round does     index axes of one operator that runs all rounds, each over its part
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -33,6 +34,21 @@ OUTSIDE = "outside of the body: "
 """Before the names of what the node itself reads and makes; no name of ONNX begins so."""
 
 
+class Work(Struct, frozen=True):
+    """What the rounds of a Loop or Scan do, as `ops.opaque` takes it.
+
+    Parameters
+    ----------
+    inside : tuple of (times, is_contraction, flop, axes, operands)
+        The operators of one round.
+    rounds : int or None
+        How many there are, None where that is not known.
+    """
+
+    inside: tuple[tuple[Any, ...], ...] = ()
+    rounds: int | None = None
+
+
 class CutRounds(Struct, frozen=True):
     """What a Loop or Scan is as an operator whose index axes are those that its rounds do not mix.
 
@@ -54,8 +70,8 @@ class CutRounds(Struct, frozen=True):
     shapes: Mapping[str, Shape]
 
 
-def find_cut(at: Importing, node: Node, place: PlaceNodes) -> CutRounds | None:
-    """The index axes of a Loop or Scan, over which its rounds may run in parts; None where there are none.
+def find_cut(at: Importing, node: Node, place: PlaceNodes) -> tuple[CutRounds | None, Work]:
+    """The index axes of a Loop or Scan, over which its rounds may run in parts, if there are any; and its work.
 
     The body is imported once, as a graph of one round. An axis of a tensor is in one class with an index axis of an
     operator where its coordinate is that index axis; views tie axes that they map as they are; states are tied to
@@ -78,14 +94,14 @@ def find_cut(at: Importing, node: Node, place: PlaceNodes) -> CutRounds | None:
       taken to.
     """
     if node.operator not in ("Loop", "Scan") or node.captured is None:
-        return None
+        return None, Work()
     try:
         ports = _Ports.of(at, node)
         if ports is None:
-            return None
+            return None, Work()
         return _Finding(at, node, ports, place).find()
     except ValueError:  # of a body that cannot be imported at all, which is for who runs it whole to say
-        return None
+        return None, Work()
 
 
 class _Ports(Struct, frozen=True):
@@ -104,6 +120,8 @@ class _Ports(Struct, frozen=True):
         Of each scanned input and output the node's tensor, the body's, and the axis.
     condition : str
         The body's output that says whether it goes on; empty for none.
+    trips : int or None
+        How many rounds there are at most; None where that is not known, nor whether there is one.
     """
 
     body: Any
@@ -113,7 +131,7 @@ class _Ports(Struct, frozen=True):
     slices: list[tuple[str, str, int]]
     stacks: list[tuple[str, str, int]]
     condition: str
-    trips: int = 0
+    trips: int | None
 
     @classmethod
     def of(cls, at: Importing, node: Node) -> _Ports | None:
@@ -137,29 +155,31 @@ class _Ports(Struct, frozen=True):
         ]
         ties = list(zip(node.inputs, made, inputs, outputs, strict=False))[:states]
         stacks = list(zip(made[states:], outputs[states:], back, strict=True))
-        return cls(body, {}, (), ties, slices, stacks, "")
+        return cls(body, {}, (), ties, slices, stacks, "", at.shape(slices[0][0])[slices[0][2]])
 
     @classmethod
     def _of_loop(
         cls, at: Importing, node: Node, body: Any, inputs: list[str], outputs: list[str], made: list[str]
     ) -> _Ports | None:
-        """With a known number of rounds, which all take place as far as the condition before the first one says."""
+        """None where there is no round: then none says what rounds would make."""
         trips, first = node.input(0), node.input(1)
         states = list(node.inputs[2:])
-        if not trips or not at.is_known(trips) or len(inputs) != 2 + len(states) or len(outputs) < 1 + len(states):
+        if len(inputs) != 2 + len(states) or len(outputs) < 1 + len(states):
             return None
-        if first and not (at.is_known(first) and bool(np.all(at.value(first)))):
+        if first and at.is_known(first) and not np.all(at.value(first)):
             return None
-        count = at.value(trips)
-        if count.size != 1 or count.reshape(()) < 1:  # no round says what rounds would make
+        count = int(at.value(trips).reshape(())) if trips and at.is_known(trips) else None
+        if count is not None and count < 1:
             return None
+        if first and not at.is_known(first):
+            count = None
         dims = body.input[0].type.tensor_type.shape.dim
         ties = list(zip(states, made, inputs[2:], outputs[1:], strict=False))[: len(states)]
         more = outputs[1 + len(states) :]
         stacks = [(name, own, 0) for name, own in zip(made[len(states) :], more, strict=False)]
         fixed = {inputs[1]: np.ones([1] * len(body.input[1].type.tensor_type.shape.dim), bool)}
         number = ((inputs[0], (1,) * len(dims)),)
-        return cls(body, fixed, number, ties, [], stacks, outputs[0], int(count.reshape(())))
+        return cls(body, fixed, number, ties, [], stacks, outputs[0], count)
 
 
 class _OneRound(Struct, frozen=True):
@@ -362,7 +382,7 @@ class _Finding:
         self._known = {name: at.value(name) for name in self._captured if at.is_known(name)} | self._stored
         self._names = {name: at.shape(name) for name in dict.fromkeys([*node.inputs, *self._captured]) if name}
 
-    def find(self) -> CutRounds | None:
+    def find(self) -> tuple[CutRounds | None, Work]:
         lifted, kept_inside = frozenset[str](), frozenset[str]()
         while True:
             try:
@@ -372,27 +392,47 @@ class _Finding:
                     raise
                 lifted, kept_inside = frozenset(), kept_inside | lifted
                 continue
-            if not self._lasts(body):
-                return None
+            rounds = self._count_rounds(body)
+            if rounds is None or rounds != self._ports.trips:
+                self._check_states(body)
+                return None, Work(_work_of(body.graph, {}), rounds)
             classes = self._join(body, lifted, kept_inside)
             more = self._constants_of(body, classes) - lifted - kept_inside
             if not more:
                 break
             lifted |= more
         kept = self._proven(body, classes, lifted)
-        return self._cut(body, classes, kept, lifted) if kept else None
+        numbers = {root: f"i{k}" for k, root in enumerate(kept)}
+        cells = (*self._cells_of(body.graph),)
+        named = {cell: numbers[root] for cell in cells if (root := classes.find(cell)) in numbers}
+        work = Work(_work_of(body.graph, named), rounds)
+        return self._cut(body, classes, numbers, lifted) if kept else None, work
 
-    def _lasts(self, body: _OneRound) -> bool:
-        """Whether all rounds of a Loop take place."""
-        if not self._ports.condition:
-            return True
+    def _count_rounds(self, body: _OneRound) -> int | None:
+        """How many rounds take place; None where that is not known."""
+        trips = self._ports.trips
+        if not self._ports.condition or trips is None:
+            return trips
         if body.condition is not None:
-            return bool(np.all(body.condition))
-        if self._ports.trips > tuning.TRIED_ROUNDS:
-            return False
+            return trips if np.all(body.condition) else 1
+        if trips > tuning.TRIED_ROUNDS:
+            return None
         first = [self._number(name) for name in self._node.inputs[2:]]
-        told = Condition(self._ports.body, first, self._number, self._at.opsets)
-        return told.lasts(self._ports.trips)
+        return Condition(self._ports.body, first, self._number, self._at.opsets).count_rounds(trips)
+
+    def _check_states(self, body: _OneRound) -> None:
+        """Refuse states of another shape behind a round: then other rounds do other things."""
+        for _, _, before, after in self._ports.states:
+            first, last = (body.named.get(name) for name in (before, after))
+            if first is None or last is None or body.graph.tensor(first).shape != body.graph.tensor(last).shape:
+                raise ValueError("a state has another shape behind a round")
+
+    def _cells_of(self, graph: Graph) -> Iterator[Cell]:
+        """All axes of several cells of a graph's tensors and operators."""
+        for name in (*graph.stored, *graph.selections):
+            yield from _wide(name, graph.tensor(name).shape)
+        for name in graph.nodes:
+            yield from _wide(f"{name}()", graph.signature(name).index_shape)
 
     def _number(self, name: str) -> Array | None:
         """The value of a tensor, if it is one number that is known."""
@@ -487,10 +527,9 @@ class _Finding:
             if but >= 0:
                 classes.spoil((f"{OUTSIDE}{one}", but))
 
+        self._check_states(body)
         for reads, makes, before, after in ports.states:
-            first, last = (body.named.get(name) for name in (before, after))
-            if first is None or last is None or graph.tensor(first).shape != graph.tensor(last).shape:
-                raise ValueError("a state has another shape behind a round")
+            first, last = body.named[before], body.named[after]
             tie(reads, first)
             for k, n in enumerate(graph.tensor(first).shape):
                 if n > 1:
@@ -513,13 +552,14 @@ class _Finding:
 
     def _results(self, body: _OneRound) -> dict[str, Shape]:
         """The shapes of what the node makes."""
-        lengths = [self._at.shape(name)[axis] for name, _, axis in self._ports.slices] or [self._ports.trips]
+        trips = self._ports.trips
+        assert trips is not None, "there is a cut of a known number of rounds alone"
         made = {name: body.graph.tensor(body.named[after]).shape for _, name, _, after in self._ports.states if name}
         for name, own, axis in self._ports.stacks:
             if name:
                 shape = body.graph.tensor(body.named[own]).shape
                 axis %= len(shape) + 1
-                made[name] = (*shape[:axis], lengths[0], *shape[axis:])
+                made[name] = (*shape[:axis], trips, *shape[axis:])
         return made
 
     def _check_locality(self, classes: _Walked, graph: Graph, node: OpNode) -> None:
@@ -601,8 +641,7 @@ class _Finding:
 
     # -- the operator ----------------------------------------------------------------------------------------
 
-    def _cut(self, body: _OneRound, classes: _Walked, kept: Mapping[Cell, int], lifted: frozenset[str]) -> CutRounds:
-        numbers = {root: f"i{k}" for k, root in enumerate(kept)}
+    def _cut(self, body: _OneRound, classes: _Walked, numbers: Mapping[Cell, str], lifted: frozenset[str]) -> CutRounds:
         outer = {name: name for name in lifted if name in self._captured}
         constants, names = {}, {}
         for name in sorted(lifted - outer.keys()):
@@ -623,6 +662,39 @@ class _Finding:
         for own, fresh in names.items():
             follow(fresh, body.named[own], constants[fresh].shape)
         return CutRounds(node, constants, follows, self._results(body))
+
+
+def _work_of(graph: Graph, named: Mapping[Cell, str]) -> tuple[tuple[Any, ...], ...]:
+    """What the operators of a round do, as `ops.opaque` takes it; `named` has index axes of all rounds by axis.
+
+    One that runs others inside is these: so nested loops multiply. Those that do the same are told together.
+    """
+
+    def follow(name: str, axes: Iterable[int]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(named[name, k] for k in axes if (name, k) in named))
+
+    found = Counter[tuple[Any, ...]]()
+    for node in graph.nodes.values():
+        signature, op, index = graph.signature(node.name), graph.ops[node.op], f"{node.name}()"
+        inner = op.list_inner(signature, node.attrs)
+        for one in inner:
+            each = tuple((*counts, follow(index, axes)) for *counts, axes in one.operands)
+            found[one.is_contraction, one.flop, follow(index, one.axes), each] += one.times
+        if inner:
+            continue
+        passes = dict(zip(node.inputs, op.count_passes(signature, node.attrs), strict=True))
+        sides, rank = dict[str, tuple[Any, ...]](), len(signature.axes)
+        pairs = zip((*node.inputs, *node.outputs), (*signature.inputs, *signature.outputs), strict=True)
+        for k, (name, operand) in enumerate(pairs):
+            tensor = graph.tensor(name)
+            is_packed = signature.is_contraction and k < len(node.inputs)
+            points = prod(signature.axes[axis].size for axis in operand.index_axes)
+            packed = points * sum(prod(one.shape) for one in operand.projections) if is_packed else 0
+            cells = prod(tensor.shape) * passes.get(name, 1)
+            sides[name] = cells, np.dtype(tensor.dtype).itemsize, packed, follow(name, range(len(tensor.shape)))
+        flop = op.flop_per_point(signature, node.attrs) * signature.index.size
+        found[signature.is_contraction, float(flop), follow(index, range(rank)), tuple(sides.values())] += 1
+    return tuple((times, *work) for work, times in found.items())
 
 
 def _all_extents(extents: Iterable[int]) -> list[tuple[int, ...]]:
@@ -666,11 +738,16 @@ def _does_same(graph: Graph, other: Graph, node: OpNode, small: OpNode) -> bool:
     wanted = graph.ops[node.op].complete(small.attrs)
     for is_last in (False, True):
         places = {k: ((a - b) * is_last, b) for k, (a, b) in enumerate(sizes)}
-        if _attrs_of_part(graph, node, _narrow(one.index, places)) != wanted:
+        if _without_work(_attrs_of_part(graph, node, _narrow(one.index, places))) != _without_work(wanted):
             return False
     wide = [k for k, axis in enumerate(two.axes) if axis.size > 1]
     pairs = zip((*one.inputs, *one.outputs), (*two.inputs, *two.outputs), strict=True)
     return all(_project_same(a, b, wide, len(one.axes)) for a, b in pairs)
+
+
+def _without_work(attrs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Attributes that say what an operator does, and not how much work that is."""
+    return None if attrs is None else {key: value for key, value in attrs.items() if key != "inside"}
 
 
 def _project_same(one: Operand, two: Operand, wide: Sequence[int], rank: int) -> bool:

@@ -82,7 +82,7 @@ def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, de
     if not _operands_of(at, node):
         _compute(at, node)
         return
-    cut = find_cut(at, node, place)
+    cut, work = find_cut(at, node, place)
     follows = cut.follows if cut is not None else {}
     if cut is not None:
         node = cut.node
@@ -130,6 +130,8 @@ def add_whole(at: Importing, node: Node, why: str = "", *, place: PlaceNodes, de
             follows.get(name) or ("",) * len(kept[name][0] if name in kept else at.shape(name)) for name in names
         )
         or None,
+        inside=work.inside or None,
+        rounds=work.rounds,
     )
     for name, result in zip(kept, [made] if isinstance(made, Tensor) else made, strict=True):
         at.bind(name, result)

@@ -76,11 +76,11 @@ class Writing:
         from onnx import helper
 
         given = {key: value for key, value in attrs.items() if value is not None}
-        self._check_types(kind, inputs)
+        self.check_types(kind, inputs)
         self.made_for.append(self._at)
         self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name=name, **given))
 
-    def _check_types(self, kind: str, inputs: Sequence[str]) -> None:
+    def check_types(self, kind: str, inputs: Sequence[str]) -> None:
         """Let the model be of the first opset whose operator takes the dtypes of the graph's tensors."""
         from onnx import defs
 
@@ -419,6 +419,11 @@ def _shift(direction: str) -> Write:
 
 
 def _gather(to: Writing, node: OpNode) -> None:
+    """Where negative indices are an error, which ONNX counts from the end, a function says so."""
+    if not node.attrs["from_end"]:
+        to.check_types("Gather", _inputs(to, node))
+        _function(to, node)
+        return
     to.add("Gather", _inputs(to, node), _outputs(to, node), node.name, axis=node.attrs["axis"])
 
 

@@ -13,7 +13,7 @@ from tapestry_plan.steps.asking.tensors import is_explained, tell_tensor
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
-from tapestry_plan.steps.stages import tell_opaque
+from tapestry_plan.steps.stages import tell_opaque, tell_rounds
 from tapestry_sets.draw import as_html
 from tapestry_sets.limits import Guarded, Units, cut_text, escape_controls, list_names, put_fields, quote, tell_count
 
@@ -356,7 +356,8 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
     lines.append(_tell_costs(stage))
     if node in plan.opaque:
         lines.append(f"opaque: {escape_controls(plan.graph.nodes[node].attrs.get('why', ''), '') or 'it runs whole'}")
-        lines.append(tell_opaque([plan.opaque[node]], Units(exact=True)))
+        cost, units = plan.opaque[node], Units(exact=True)
+        lines.append(tell_rounds(cost, units) if cost.is_known else tell_opaque([cost], units))
     lines += [
         f"stands, with others, for {_show(entry.node)}, expanded by {entry.chosen}"
         for entry in known.made_for.get(node, ())

@@ -52,9 +52,34 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
     assert call(*words, "--html", page).exit_code == 0
     assert says in page.read_text()
     told = json.loads(call("run", model, *words[2:], "--json").stdout)["plan"]["opaque"]
-    assert told == {"whole": {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 64, "seconds": cost.seconds}}
+    nbytes = {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 64}
+    nobody_knows = {"flop": 0.0, "devices": 1, "rounds": None, "is_known": False}
+    assert told == {"whole": {**nbytes, "seconds": cost.seconds, **nobody_knows}}
     result = call("run", model, "--mesh", 2, "--fix", "r=i0:2", "--verify", "--quiet")
     assert result.exit_code == 0 and "32 B predicted, 32 B counted, equal" in result.stdout
+
+
+def test_plans_tell_what_rounds_cost(tmp_path: Path) -> None:
+    """A Loop of 500,000 products in parts on four devices, and one whose rounds the run counts."""
+    text = """<ir_version: 8, opset_import: ["" : 21]> m (float[64, 256] h, float[256, 256] w)
+      => (float[64, 256] y, float[64, 256] z) {
+        trips = Constant <value = int64 {500000}> () true = Constant <value = bool {1}> ()
+        y = Loop <body: graph = step (int64 i, bool go, float[64, 256] s) => (bool on, float[64, 256] t) {
+          on = Identity (go) m = MatMul (s, w) t = Tanh (m) }> (trips, true, h)
+        z = Loop <body: graph = step (int64 j, bool go, float[64, 256] r) => (bool yet, float[64, 256] q) {
+          q = Neg (r) k = ReduceMax <keepdims: int = 0> (r) c = Constant <value = float {9}> () yet = Less (k, c)
+        }> (trips, true, h) }"""
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    words = ("plan", tmp_path / "m.onnx", "--mesh", 4, "--fix", "Loop_0=i0:4", "--quiet")
+    told = call(*words).stdout
+    assert "opaque: Loop_0: 500,000 rounds on 4 devices, 4.202 TFLOP, 11.3 s" in told
+    one = "on 1 device, 32.77 kFLOP, 9.831 us: of one round, since how many there are is known in a run alone"
+    assert f"opaque: Loop_1: {one}" in told
+    assert "without a declaration" not in told
+    page = tmp_path / "page.html"
+    assert call(*words, "--html", page).exit_code == 0
+    assert "Loop_0: 500,000 rounds on 4 devices, 4.202 TFLOP" in page.read_text()
+    assert "500,000 rounds on 4 devices" in call(*words, "--explain", "Loop_0").stdout
 
 
 @pytest.mark.parametrize("command", [("plan", "--mesh", "2", "--quiet"), ("show",)])

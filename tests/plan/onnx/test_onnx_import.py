@@ -184,6 +184,7 @@ def test_every_importer_is_tried() -> None:
         *(f"tapestry::{name}" for name in DRAWING | SCALING),
         "tapestry::recurrence",
         "tapestry::recurrence_step",
+        "tapestry::take",
     }  # in test_whole, test_recurrent; above, in test_drawn
     tried |= {case.key for case in IMPORTED.values()}  # in test_learned
     assert tried | {node.key for node in NODES} == set(IMPORTERS)

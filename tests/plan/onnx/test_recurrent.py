@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tapestry_exec import evaluate, run
+from tapestry_exec import StepFailed, evaluate, run
 from tapestry_plan import Graph, Mesh, UnsupportedOp, ops, plan, same_graph
 from tapestry_plan.onnx import load_onnx, to_onnx
 from tests.onnx_cases import NODES, NodeCase, floats
@@ -180,3 +180,78 @@ def test_a_function_that_is_another_one_is_read_as_what_it_does() -> None:
     assert difference(evaluate(graph, feeds)["y"], ort(written, feeds)[0]) < 1e-6
     written.functions[0].doc_string = "no declaration"
     assert difference(evaluate(load_onnx(written), feeds)["y"], ort(written, feeds)[0]) < 1e-6
+
+
+# -- lengths that no sequence has ----------------------------------------------------------------------------
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "ReverseSequence": 0}
+"""Operators that take numbers of steps, and how many gates they have."""
+
+
+def with_lengths(op: str, lengths: list[int], known: str) -> tuple[Any, dict[str, Any]]:
+    """A model of three steps of two sequences, and what it is given; operands that are `known` are constants of it."""
+    gates = GATES[op]
+    feeds = {"x": floats(3, 2, 4), "n": np.array(lengths, np.int32 if gates else np.int64)}
+    if gates:
+        feeds |= {"w": floats(1, 2 * gates, 4, seed=1), "r": floats(1, 2 * gates, 2, seed=2)}
+    constants = {name: feeds.pop(name) for name in known}
+    reads, attrs = (("x", "w", "r", "", "n"), {"hidden_size": 2}) if gates else (("x", "n"), {})
+    return NodeCase(op, feeds, constants, attrs, ("y",), reads=reads).model, feeds
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(("lengths", "index"), [([9, -1], 9), ([2, 5], 5), ([-1, 2], -1), ([0, 4], 4)])
+def test_lengths_that_no_sequence_has_are_refused(op: str, lengths: list[int], index: int) -> None:
+    """At import where they are known, in the run where they are not, and by ONNX Runtime both ways."""
+    says = f"sequence_lens is {lengths}; a sequence has from 0 to 3 steps"
+    for known in ("n", "xn" if op == "ReverseSequence" else "xwrn"):
+        model, feeds = with_lengths(op, lengths, known)
+        with pytest.raises(ValueError) as refused:
+            load_onnx(model)
+        assert says in str(refused.value) and f"({op})" in str(refused.value)
+        with pytest.raises(Exception, match=r"Invalid (value/s in sequence_lens|sequence length)"):
+            ort(model, feeds)
+    model, feeds = with_lengths(op, lengths, "")
+    graph = load_onnx(model)
+    for devices in (1, 2):
+        with pytest.raises(StepFailed, match=rf"sequence_lens'.*an index is outside 0 … 3, .*{index}"):
+            run(plan(graph, Mesh(devices)), feeds)
+    with pytest.raises(Exception, match=r"Invalid (value/s in sequence_lens|sequence length)"):
+        ort(model, feeds)
+    with pytest.raises(Exception, match="indices element out of data bounds"):  # so does what is written of the graph
+        ort(to_onnx(graph), feeds)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("lengths", [[0, 2], [3, 3], [1, 3]])
+def test_lengths_from_none_to_all_steps_are_taken(op: str, lengths: list[int]) -> None:
+    for known in ("n", ""):
+        model, feeds = with_lengths(op, lengths, known)
+        (wanted,) = ort(model, feeds)
+        graph = load_onnx(model)
+        for backend in ("numpy", "onnxruntime"):
+            assert difference(run(plan(graph, Mesh(2)), feeds, backend=backend).outputs["y"], wanted) < 1e-5
+        assert difference(ort(to_onnx(graph), feeds)[0], wanted) < 1e-5
+        assert known or same_graph(load_onnx(to_onnx(graph)), graph)  # what follows from known ones is folded there
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, -2])
+def test_gathers_without_negative_indices_go_through_onnx(axis: int) -> None:
+    """Of any rank of indices, also none; what is below 0 ends a run, also ONNX Runtime's, and known ones the graph."""
+    for shape in ((), (2,), (2, 2)):
+        g = Graph()
+        x = g.input("x", (3, 4))
+        g.output(ops.take(x, g.input("i", shape, "int64"), axis, from_end=False), "y")
+        feeds = {"x": floats(3, 4), "i": np.full(shape, 2)}
+        wanted = np.take(feeds["x"], feeds["i"], axis)
+        again = load_onnx(to_onnx(g))
+        assert same_graph(again, g)
+        for found in (evaluate(g, feeds)["y"], evaluate(again, feeds)["y"], ort(to_onnx(g), feeds)[0]):
+            np.testing.assert_array_equal(found, wanted)
+        feeds["i"] = np.full(shape, -1)
+        with pytest.raises(IndexError, match="an index is outside 0 … "):
+            evaluate(g, feeds)
+        with pytest.raises(Exception, match="out of data bounds"):
+            ort(to_onnx(g), feeds)
+    with pytest.raises(IndexError, match="some below 0; give indices from 0, or from_end=True"):
+        ops.take(x, [0, -1], axis, from_end=False)

@@ -10,11 +10,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Attrs, Op, Signature
+from tapestry_plan.ir import Attrs, InnerWork, Op, Signature
 from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh
+from tapestry_plan.steps import MAX_STAGE_SECONDS, Device, Mesh
 from tapestry_sets.regions import Box
 
 TICKS_PER_SECOND = 10**12
@@ -88,6 +88,7 @@ def compute_seconds(
     product: float = 1.0,
     copied: int | IntArray = 0,
     packed: int | IntArray = 0,
+    inside: float | NDArray[np.float64] = 0.0,
 ) -> NDArray[np.float64]:
     """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
 
@@ -104,6 +105,8 @@ def compute_seconds(
         Bytes that a shard must write anew before it can read them, see `count_copied`.
     packed : int or array that broadcasts to them
         Bytes of operands that contractions pack, see `count_packed`.
+    inside : float or array that broadcasts to them
+        Seconds of what shards run inside, see `repeat_seconds`, which their arithmetic is that of.
     """
     products = np.array([d.flop_per_second for d in mesh.devices])
     cells = np.array([d.cell_rate for d in mesh.devices])
@@ -111,9 +114,10 @@ def compute_seconds(
         busy = flop / (products if product else cells)
     else:
         busy = flop * (product / products + (1 - product) / cells)
+    work = np.where(np.asarray(inside) > 0, inside, busy)
     memory = np.array([d.memory_nbytes_per_second for d in mesh.devices])
     start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
-    seconds: NDArray[np.float64] = launches * start + np.maximum(busy, nbytes / memory) + copied / memory
+    seconds: NDArray[np.float64] = launches * start + np.maximum(work, nbytes / memory) + copied / memory
     if mesh.prices_packing:
         seconds += packed / np.array([d.packing_rate for d in mesh.devices])
     return seconds
@@ -162,13 +166,41 @@ def is_product(signature: Signature, flop: float, cells: int) -> bool:
     cells : int
         Of all operands together.
     """
-    return is_contraction(signature) or flop > tuning.PRODUCT_FLOP_A_CELL * cells
+    return signature.is_contraction or _does_much(flop, cells)
 
 
-def is_contraction(signature: Signature) -> bool:
-    """Whether an operator sums over an axis along which it reads several operands."""
-    reads = [each.index_axes for each in signature.inputs]
-    return any(sum(axis in mine for mine in reads) > 1 for axis in signature.reductions)
+def _does_much(flop: float, cells: float) -> bool:
+    """Whether so many operations are very many for each cell that is read or written."""
+    return flop > tuning.PRODUCT_FLOP_A_CELL * cells
+
+
+def repeat_seconds(inner: Sequence[InnerWork], shares: Sequence[float], mesh: Mesh) -> NDArray[np.float64]:
+    """Modeled time, by device, of what an operator runs inside of a shard that has these shares of the index axes.
+
+    Parameters
+    ----------
+    inner : sequence of InnerWork
+    shares : sequence of float
+    mesh : Mesh
+    """
+    each = {device: _sum_seconds(inner, shares, device, mesh.prices_packing) for device, _ in mesh.kinds}
+    return np.array([each[device] for device in mesh.devices])
+
+
+def _sum_seconds(inner: Sequence[InnerWork], shares: Sequence[float], device: Device, prices_packing: bool) -> float:
+    seconds = 0.0
+    for one in inner:
+        parts = [prod(shares[axis] for axis in axes) for *_, axes in one.operands]
+        nbytes = sum(cells * itemsize * part for (cells, itemsize, *_), part in zip(one.operands, parts, strict=True))
+        is_made_of_products = one.is_contraction or _does_much(one.flop, sum(cells for cells, *_ in one.operands))
+        rate = device.flop_per_second if is_made_of_products else device.cell_rate
+        taken = device.launch_seconds + len(one.operands) * device.operand_seconds
+        memory = nbytes / device.memory_nbytes_per_second
+        seconds += one.times * (taken + max(one.flop * prod(shares[axis] for axis in one.axes) / rate, memory))
+        if prices_packing:
+            packed = (cells * size * part for (_, size, cells, _), part in zip(one.operands, parts, strict=True))
+            seconds += one.times * sum(packed) / device.packing_rate
+    return seconds
 
 
 def count_packed(op: Op, attrs: Attrs, signature: Signature, itemsizes: Sequence[int], index: Box) -> int:
@@ -204,7 +236,7 @@ def count_packed(op: Op, attrs: Attrs, signature: Signature, itemsizes: Sequence
         if mine is not None:
             found += count_packed(block.first, block.first_attrs, block.first_signature, itemsizes[:count], mine)
         return found
-    if not is_contraction(signature):
+    if not signature.is_contraction:
         return 0
     total = 0
     for operand, itemsize in zip(signature.inputs, itemsizes, strict=True):

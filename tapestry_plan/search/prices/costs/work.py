@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -11,12 +12,19 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import OpNode
+from tapestry_plan.ir import OpNode, shares_of
 from tapestry_plan.search.prices.costs.readings import Numbered
-from tapestry_plan.search.prices.costs.seconds import compute_seconds, count_packed, find_product_share, to_ticks
+from tapestry_plan.search.prices.costs.seconds import (
+    compute_seconds,
+    count_packed,
+    find_product_share,
+    repeat_seconds,
+    to_ticks,
+)
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     IndexBlock,
+    Layout,
     Mesh,
     align,
     count_copied,
@@ -152,28 +160,37 @@ class Worked(Numbered):
         at = self.position["operator", node.name]
         layouts = self.variables[at].layouts[rows]
         op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
-        per_point = op.flop_per_point(signature, node.attrs)
         nbytes = np.zeros((len(layouts), self.mesh.size), np.int64)
         for _, mine in self._list_traffic(at, read, rows):
             nbytes += mine
         for _, mine in self._list_again(node, read, rows):
             nbytes += mine
-        flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in layouts]
+        *flop, whole = op.count_flop(signature, node.attrs, [*chain(*(one.boxes for one in layouts)), signature.index])
         idle = [[box is None for box in one.boxes] for one in layouts]
         launches: Any = 1
         if op.points_per_launch is not None:
             points = ((box.size if box else 0 for box in one.boxes) for one in layouts)
             launches = np.array([[op.count_launches(signature, node.attrs, n) for n in row] for row in points])
         cells = sum(prod(self.graph.source(name).shape) for name in (*node.inputs, *node.outputs))
-        product = find_product_share(op, node.attrs, signature, per_point * signature.index.size, cells)
+        product = find_product_share(op, node.attrs, signature, whole, cells)
         operands = len(node.inputs) + len(node.outputs)
         flops = np.reshape(flop, nbytes.shape)
         copied = self.count_copied(node, rows) if copies else 0
         packed = self.count_packed(node, rows) if mesh.prices_packing else 0
-        each = compute_seconds(
-            flops, nbytes, mesh, launches, operands=operands, product=product, copied=copied, packed=packed
-        )
+        how: dict[str, Any] = {"operands": operands, "product": product, "copied": copied, "packed": packed}
+        each = compute_seconds(flops, nbytes, mesh, launches, inside=self._count_inside(node, layouts, mesh), **how)
         return np.where(np.reshape(idle, nbytes.shape), 0.0, each)
+
+    def _count_inside(self, node: OpNode, layouts: Sequence[Layout], mesh: Mesh) -> float | NDArray[np.float64]:
+        """Modeled seconds of what an operator runs inside, by layout and device; 0 of one that runs nothing."""
+        signature = self.graph.signature(node.name)
+        inner = self.graph.ops[node.op].list_inner(signature, node.attrs)
+        if not inner:
+            return 0.0
+        seconds = cache(lambda shares: repeat_seconds(inner, shares, mesh))
+        boxes = [box for one in layouts for box in one.boxes]
+        each = [seconds(shares_of(signature, box))[k % mesh.size] if box else 0.0 for k, box in enumerate(boxes)]
+        return np.reshape(each, (len(layouts), mesh.size))
 
     def _list_traffic(self, at: int, read: Mapping[str, IntArray], rows: slice) -> Iterator[tuple[str, IntArray]]:
         """What an operator reads and writes of each tensor, in bytes by layout and device."""
