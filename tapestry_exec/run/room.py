@@ -68,27 +68,28 @@ def _check_apart(nbytes: Sequence[int]) -> None:
 
 def check_copies(nbytes: Mapping[str, int]) -> None:
     """Raise MemoryError where copies of these inputs, by name, do not fit into the memory of this host."""
-    needed = sum(nbytes.values())
-    free = free_nbytes() if needed else None
-    if free is not None and needed > free:
-        largest = max(nbytes, key=nbytes.__getitem__)
-        raise MemoryError(
-            f"run: inputs that are not contiguous are copied, which takes {needed:,} bytes, the most of them for "
-            f"{quote(largest)}, but {free:,} are free on this host; give smaller extents, or arrays in row-major order"
-        )
+    _check_arrays(
+        nbytes,
+        "run: inputs that are not contiguous are copied, which takes {} bytes, the most of them for {}, but {} are "
+        "free on this host; give smaller extents, or arrays in row-major order",
+    )
 
 
 def check_outputs(nbytes: Mapping[str, int]) -> None:
     """Raise MemoryError where outputs, by label, do not fit into the memory of this host."""
+    _check_arrays(
+        nbytes,
+        "run: the outputs take {} bytes, the most of them {}, but {} are free on this host; give smaller extents, "
+        "arrays of Zarr's to write them to, with outputs=, or leave some out, with deploy(outputs=)",
+    )
+
+
+def _check_arrays(nbytes: Mapping[str, int], message: str) -> None:
+    """Raise MemoryError, with a message that has places for bytes, the largest array and free bytes."""
     needed = sum(nbytes.values())
     free = free_nbytes() if needed else None
     if free is not None and needed > free:
-        largest = max(nbytes, key=nbytes.__getitem__)
-        raise MemoryError(
-            f"run: the outputs take {needed:,} bytes, the most of them {quote(largest)}, but {free:,} are free on this "
-            "host; give smaller extents, arrays of Zarr's to write them to, with outputs=, or leave some out, with "
-            "deploy(outputs=)"
-        )
+        raise MemoryError(message.format(f"{needed:,}", quote(max(nbytes, key=nbytes.__getitem__)), f"{free:,}"))
 
 
 def _limits() -> Iterator[int]:
