@@ -70,10 +70,10 @@ def evaluate(
 
 
 def evaluate_with_scale(
-    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None, labels: Iterable[str]
 ) -> tuple[dict[str, Array], float]:
-    """The result of `evaluate`, and the largest finite magnitude of all floating numbers on the way."""
-    return _evaluated(graph, inputs, constants, dict(graph.outputs), _largest)
+    """The outputs of these labels, as of `evaluate`, and the largest finite magnitude of all floats on the way."""
+    return _evaluated(graph, inputs, constants, {label: graph.outputs[label] for label in labels}, _largest)
 
 
 def _evaluated(

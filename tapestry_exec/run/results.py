@@ -368,7 +368,7 @@ _counts_of = attrgetter(*COUNTED.values())
 def verify_outputs(
     plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
 ) -> dict[str, float]:
-    reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
+    reference, scale = evaluate_with_scale(plan.graph, inputs, constants, outputs)
     outputs = {name: take_whole(array) for name, array in outputs.items()}
     found: FrozenDict[str, float] = FrozenDict((name, difference(outputs[name], reference[name])) for name in outputs)
     for name, value in found.items():

@@ -206,10 +206,10 @@ def group_query_attention(at: Importing, node: Node) -> Result:
 
 def _grouped(at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Result:
     how = {"scale": node.attrs.get("scale") or None, "softcap": node.attrs.get("softcap") or None}
-    keys, values = k, v
-    if node.input(10) or node.input(11) or node.attrs.get("smooth_softmax", -1) == 1:
+    keys, values, is_smooth = k, v, node.attrs.get("smooth_softmax", -1) == 1
+    if node.input(10) or node.input(11) or is_smooth:
         mask = _add_bias(at, node, q, k, mask)
-        keys, values, mask = _add_sink(at, node, q, k, v, mask)
+        keys, values, mask = _add_sink(at, node, q, k, v, mask, is_smooth)
     made = ops.attention(q, keys, values, mask, causal=mask is None, name=node.name, **how)
     batch, heads, length, width = made.shape
     return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
@@ -222,6 +222,7 @@ def _add_bias(at: Importing, node: Node, q: Tensor, k: Tensor, mask: Tensor | No
     def constant(name: str, value: Any) -> Tensor:
         return at.graph.constant(f"{node.name}.{name}", np.asarray(value, q.dtype))
 
+    is_all = mask is None or mask.dtype != "bool"  # sequences that fill the cache
     if mask is None:
         mask = constant("ahead", np.triu(np.full((length, keys), -np.inf), 1)[None, None])
     elif mask.dtype == "bool":
@@ -232,6 +233,7 @@ def _add_bias(at: Importing, node: Node, q: Tensor, k: Tensor, mask: Tensor | No
     if (
         bias.ndim != 4
         or bias.shape[3] > keys
+        or (is_all and bias.shape[3] < keys)
         or any(n not in (1, m) for n, m in zip(bias.shape[:3], every, strict=True))
     ):
         raise ValueError(
@@ -242,7 +244,7 @@ def _add_bias(at: Importing, node: Node, q: Tensor, k: Tensor, mask: Tensor | No
 
 
 def _add_sink(
-    at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor
+    at: Importing, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_smooth: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Keys, values and what is added to scores, with a key more that all queries see, whose value is zero.
 
@@ -256,7 +258,7 @@ def _add_sink(
         score = at.tensor(node.inputs[11])
         if score.shape != (heads,):
             raise ValueError(f"{quote(node.inputs[11])} has shape {quote(score.shape)}; {(heads,)} is needed")
-    elif node.attrs.get("smooth_softmax", -1) == 1:
+    elif is_smooth:
         score = at.graph.constant(f"{node.name}.sink", np.zeros(heads, q.dtype))
     else:
         return k, v, mask

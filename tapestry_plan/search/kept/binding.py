@@ -106,6 +106,11 @@ def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
     if model is not None and plan.graph.sizes.keys() == graph.sizes.keys():
         own = model(plan.graph.sizes)
         if _rewrite(plan, own)[0] is not None and _is_alike(graph, model(graph.sizes)):  # nobody changed either
+            if _is_alike(graph, own):
+                raise ValueError(
+                    f"bind: at {sizes} the graph cannot be rewritten as the plan's was{refused}; plan it at these "
+                    "sizes anew, or bind a plan of unify=False: constants may be equal at some sizes alone"
+                )
             raise ValueError(
                 f"bind: at {sizes} the model comes to other operators than the plan has: {_tell_other(graph, own)}; "
                 "plan the graph at these sizes anew"

@@ -166,6 +166,7 @@ def test_outputs_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> N
         run(p, feeds)
     with deploy(p, outputs=["little"]) as placed:
         assert placed.run(feeds).outputs["little"].tolist() == [[1.0]]
+        assert placed.run(feeds, verify=True).difference == {"little": 0.0}
     monkeypatch.setattr(room, "free_nbytes", lambda: None)
     with pytest.raises(MemoryError, match=r"run: output 'huge' takes [\d,]+ bytes, for which there is no memory; give"):
         run(p, feeds)

@@ -124,12 +124,19 @@ def test_so_is_the_total_length_where_the_model_declares_the_cache(case: NodeCas
         grouped([5, 3, 0], 6, 1, 5, known=("all",), bias=(3, 4, 1, 6), smooth_softmax=1),
         grouped([3, 3], 4, 4, 0, known=("all",), sinks=4, local_window_size=2, packed=True, do_rotary=1),
         grouped([6], 8, 3, 12, known=("all",), bias=(1, 4, 3, 8), sinks=4),
+        *(grouped([3, 3], 4, 4, 0, known=("all", "ends"), sinks=4, smooth_softmax=k) for k in (-1, 0, 1)),
     ],
-    ids=["smooth", "sinks", "bias", "softcap", "lengths", "window", "room"],
+    ids=["smooth", "sinks", "bias", "softcap", "lengths", "window", "room", "said", "not smooth", "both"],
 )
 def test_a_bias_and_a_key_that_all_see(case: NodeCase) -> None:
     """Scores that are added to, and a softmax whose numbers add up to less than 1."""
     same_on_devices(case)
+
+
+def test_a_bias_is_of_all_keys() -> None:
+    case = grouped([5, 5], 6, 1, 5, known=("all", "ends"), bias=(2, 4, 1, 5))
+    with pytest.raises(ValueError, match=r"'bias' has shape \(2, 4, 1, 5\); .* of \(2, 4, 1, 6\) is needed"):
+        load_onnx(case.model, opaque=False)
 
 
 def test_else_the_total_length_must_be_known() -> None:

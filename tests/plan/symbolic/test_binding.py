@@ -167,6 +167,22 @@ def test_a_size_at_which_a_view_changes_nothing(what: str, planned: int, bound: 
     np.testing.assert_allclose(run(again, feeds).outputs["y"], wanted, rtol=1e-6)
 
 
+def test_numbers_made_of_sizes_that_equal_a_constant_at_one_of_them() -> None:
+    """They are one constant in that plan, unless it is asked to keep equal ones apart."""
+    text = (
+        "(float[N,4] x) => (float[N,4] y) <float one = {1.0}> { s = Shape<start=0, end=1>(x) n = Cast<to=1>(s)"
+        " k = Squeeze(n) a = Div(x, k) y = Add(a, one) }"
+    )
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    said = r"bind: at N=6 the graph cannot be rewritten as the plan's was \(step 0: unify at .*; .* unify=False"
+    with pytest.raises(ValueError, match=said):
+        plan(load_onnx(model, shapes={"N": 1}), Mesh(2)).bind(N=6)
+    feeds = {"x": random(6, 4)}
+    for planned, how in ((1, {"unify": False}), (2, {})):
+        p = plan(load_onnx(model, shapes={"N": planned}), Mesh(2), **how).bind(N=6)  # type: ignore[arg-type]
+        np.testing.assert_allclose(run(p, feeds).outputs["y"], ort(model, feeds)[0], rtol=1e-6)
+
+
 def test_sizes_at_which_a_model_has_other_operators() -> None:
     text = (
         "(float[N,4] x) => (float[N,4] y) { n = Shape<start=0, end=1>(x) z = Constant<value_ints=[0]>()"
