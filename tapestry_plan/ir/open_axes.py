@@ -15,6 +15,11 @@ class AtSizes(Protocol):
     def derived(self) -> Collection[str]:
         """Axes whose sizes follow from those of symbols: what is said of these must agree."""
 
+    @property
+    def stored(self) -> Collection[str]:
+        """Constants that the model has as they are: the others may be made of sizes."""
+        ...
+
     def __call__(self, sizes: Mapping[str, int], /) -> Any: ...
 
 

@@ -271,7 +271,11 @@ def load_onnx(
     if graph.sizes:
         sizes = {**(shapes or {}), **fed}
         derived = frozenset(symbols_of(model.graph).derived)
-        again = OpenModel(path or model, sizes, values or {}, outputs, fold, ops or {}, opaque, derived)
+        stored = {one.name for one in model.graph.initializer}
+        stored |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
+        again = OpenModel(
+            path or model, sizes, values or {}, outputs, fold, ops or {}, opaque, derived, frozenset(stored)
+        )
         put_fields(graph, _model=again)
     return graph
 
@@ -290,6 +294,7 @@ class OpenModel(Struct, frozen=True, eq=False):
     ops: Mapping[str, Any]
     opaque: bool
     derived: frozenset[str]
+    stored: frozenset[str]
 
     def __call__(self, sizes: Mapping[str, int]) -> Graph:
         model, path = read_model(self.source)

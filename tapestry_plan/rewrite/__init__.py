@@ -23,7 +23,7 @@ Examples
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rewrite.derived import Derived, list_inside, with_ops
 from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
-from tapestry_plan.rewrite.equals import unify, unify_equal
+from tapestry_plan.rewrite.equals import list_equal_by_chance, unify, unify_equal
 from tapestry_plan.rewrite.fusion import Fusion, is_builtin, open_block
 from tapestry_plan.rewrite.leaves import count_leaves, fix_bits, leaves
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view, view_once

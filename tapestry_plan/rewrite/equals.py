@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -141,6 +141,31 @@ def unify_equal(graph: Graph, apart: Collection[str] = (), *, operators: bool = 
     kept = [node.name for node in graph.order() if node.name in made.nodes]
     put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in kept))
     return made, unified
+
+
+def list_equal_by_chance(graph: Graph, unified: Mapping[str, str]) -> frozenset[str]:
+    """Of constants for which another one stands those that are not equal to it where open axes have other sizes.
+
+    A model may make them of sizes: the batch as a number is 1 at a batch of 1. It is read again with one point more
+    along each open axis, where some of these constants are none that it has as they are.
+    """
+    model, stored = graph._model, graph.stored
+    pairs = [] if model is None else [(one, other) for one, other in unified.items() if one in stored]
+    if model is None or all(name in model.stored for pair in pairs for name in pair):
+        return frozenset()
+    try:
+        there = model({name: size + 1 for name, size in graph.sizes.items()}).stored
+    except ValueError:  # at which the model has no graph
+        return frozenset()
+    return frozenset(
+        one for one, other in pairs if one in there and other in there and not _are_equal(there[one], there[other])
+    )
+
+
+def _are_equal(one: Stored, other: Stored) -> bool:
+    """Whether two constants have the same content."""
+    outline = _outline(one)
+    return outline is not None and outline == _outline(other) and _digest(one) == _digest(other)
 
 
 def _join(draft: Draft, at: str, other: str) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
-from tapestry_plan.rewrite import unify_equal
+from tapestry_plan.rewrite import list_equal_by_chance, unify_equal
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, list_asked, with_options
 from tapestry_plan.search.caps.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expansions.expanding import compare_expansions
@@ -276,13 +276,21 @@ class _Unified(Struct, frozen=True):
 
     graph: Graph
     unified: Mapping[str, str]
+    apart: frozenset[str] = frozenset()
+    """Constants that are not, as they are equal at these sizes alone."""
 
 
-def _unify(request: Request, given: Graph, *, operators: bool = True) -> _Unified:
+def _unify(request: Request, given: Graph) -> _Unified:
     """The graph with equal ones as one, but for those that are named."""
+    found = _unify_but(request, given, frozenset())
+    apart = list_equal_by_chance(given, found.unified)
+    return _unify_but(request, given, apart) if apart else found
+
+
+def _unify_but(request: Request, given: Graph, apart: frozenset[str], *, operators: bool = True) -> _Unified:
     wanted = request.wanted
     named = {*request.fixed, *wanted.layout, *wanted.tie.values(), *list_makers(given, request.kept)}
-    return _Unified(*unify_equal(given, named, operators=operators))
+    return _Unified(*unify_equal(given, named | apart, operators=operators), apart)
 
 
 def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple[Candidate, dict[str, str], int | None]:
@@ -293,7 +301,7 @@ def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple
     planned = solve_graph(request, once.graph)
     # Constants cost nothing to be one where they start anywhere.
     is_free = once.unified and request.wanted.placement == "free"
-    apart = _unify(request, given, operators=False) if is_free else _Unified(given, {})
+    apart = _unify_but(request, given, once.apart, operators=False) if is_free else _Unified(given, {})
     near = replace(planned.solved, ticks=planned.cost_apart[0]) if once.unified else planned.solved
     if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, near):
         return planned, dict(once.unified), None

@@ -174,6 +174,7 @@ SWALLOW = {
     "tapestry_sets/limits/formulas.py: read_formula",
     "tapestry_plan/onnx/replacing/rounds.py: _agrees",
     "tapestry_plan/onnx/replacing/rounds.py: find_cut",
+    "tapestry_plan/rewrite/equals.py: list_equal_by_chance",
     "tapestry_plan/onnx/replacing/whole.py: bind_without_cells",
     "tapestry_plan/onnx/replacing/whole.py: check_runs",
     "tapestry_exec/cli/commands.py: _planned_before",
