@@ -77,10 +77,12 @@ def _read_inside(axes: Sequence[Axis], attrs: Attrs) -> list[InnerWork]:
     for k, row in enumerate(attrs.get("inside", ())):
         try:
             times, is_contraction, flop, cut, operands = row
+            if not isinstance(is_contraction, bool):
+                raise ValueError(is_contraction)
             found.append(
                 InnerWork(
                     _count(times) * (rounds or 1),
-                    bool(is_contraction),
+                    is_contraction,
                     float(flop),
                     tuple(places[name] for name in cut),
                     tuple(

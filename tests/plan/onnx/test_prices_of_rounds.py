@@ -13,6 +13,7 @@ from onnx import parser
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Mesh, ShardPlan, load_onnx, ops, plan
 from tapestry_plan.onnx import to_onnx, tuning
+from tapestry_plan.ops.evaluators import encode_model
 from tests.onnx_models import ort
 from tests.operator_cases import HARDMAX_OF_4X6
 from tests.plan.onnx.test_many_rounds import BODIES, bodies, body_of, numbers, scan
@@ -216,3 +217,22 @@ def test_work_that_is_none_is_refused(inside: Any, rounds: int) -> None:
             x, model=HARDMAX_OF_4X6, shapes=[(4, 6)], dtypes=["float32"], follows=[("i0", "")] * 2, inside=inside,
             rounds=rounds,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inside", "rounds", "says"),
+    [
+        ([(1, "no", 1.0, (), ())], None, r"inside\[0\] is .*; give \(times, is_contraction, flop, axes, operands\)"),
+        ([(1, True, 1.0, ("z",), ())], None, r"inside\[0\] is .* index axes of \['n'\]"),
+        ([(1, True, 1.0, ("n",), ((4, 4, -1, ()),))], None, r"inside\[0\] is "),
+        ([(1, True, -1.0, (), ())], None, r"inside\[0\] is "),
+        ([(1, True)], None, r"inside\[0\] is "),
+        ([], 0, "rounds is 0; give how many there are, 1 or more"),
+    ],
+)
+def test_work_inside_that_is_none_is_refused(inside: Any, rounds: int | None, says: str) -> None:
+    relu = parser.parse_model(f"{HEAD} m (float[N, 4] x) => (float[N, 4] y) {{ y = Relu (x) }}")
+    x = Graph().input("x", (6, 4))
+    how: dict[str, Any] = {"shapes": [(6, 4)], "dtypes": ["float32"], "follows": [("n", ""), ("n", "")]}
+    with pytest.raises(ValueError, match=says):
+        ops.opaque(x, model=encode_model(relu), inside=inside, rounds=rounds, **how)
