@@ -18,7 +18,7 @@ import numpy as np
 from tapestry_plan.ir import Unread, UnsupportedOp, freeze_sizes, tell_sizes
 from tapestry_plan.onnx.nodes import Array, NotOfGraphs, is_number
 from tapestry_plan.onnx.symbols import Symbols
-from tapestry_sets.limits import as_items, check_extent, describe, list_names, quote, take_array
+from tapestry_sets.limits import as_items, check_extent, describe, escape_controls, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -55,7 +55,7 @@ def dims_of(value: Any) -> list[Any] | None:
 
 def show_dims(dims: Sequence[Any]) -> str:
     """Declared axes as messages show them, open ones by their symbols."""
-    names = [str(d.dim_value) if _is_fixed(d) else d.dim_param or "?" for d in dims]
+    names = [str(d.dim_value) if _is_fixed(d) else escape_controls(d.dim_param, keep="") or "?" for d in dims]
     return f"({', '.join(names)})"
 
 
@@ -214,7 +214,7 @@ class InputShapes:
         found: tuple[int | None, ...] = given or tuple(self._extent(dim) for dim in dims)
         for axis, (dim, extent) in enumerate(zip(dims, found, strict=True)):
             if extent is None:
-                symbol = f" ({dim.dim_param})" if dim.dim_param else ""
+                symbol = f" ({escape_controls(dim.dim_param, keep='')})" if dim.dim_param else ""
                 shown = ["…" if n is None else str(n) for n in found]
                 needed = self._symbols.list_needed(_symbol(dim))
                 raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, needed)}")
@@ -280,7 +280,8 @@ def _mend(name: str, shown: Sequence[str], symbols: Sequence[str] = ()) -> str:
     if not symbols:
         return words
     sizes = ", ".join(f"{quote(one)}: …" for one in symbols)
-    return f"{words}, or with shapes={{{sizes}}} or {' '.join(f'--shape {quote_word(one)}=…' for one in symbols)}"
+    options = " ".join(f"--shape {quote_word(escape_controls(one, keep=''))}=…" for one in symbols)
+    return f"{words}, or with shapes={{{sizes}}} or {options}"
 
 
 # -- values of sequences and maps ------------------------------------------------------------------------

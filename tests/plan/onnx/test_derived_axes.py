@@ -271,3 +271,13 @@ def test_arrays_that_do_not_fit(feeds: Any, shapes: Any, says: str) -> None:
     for read in (load_onnx, StagedModel):
         with pytest.raises(ValueError, match=says):
             read(open_decoder(), feeds=feeds, shapes=shapes)
+
+
+def test_an_axis_whose_name_has_a_line_break_is_told_in_one_line() -> None:
+    value = helper.make_tensor_value_info("x", 1, ["a\nb", 2])
+    made = helper.make_tensor_value_info("y", 1, ["a\nb", 2])
+    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [made]))
+    with pytest.raises(ValueError, match="is dynamic on axis 0") as error:
+        load_onnx(model)
+    assert r"shape (a\nb, 2) is dynamic on axis 0 (a\nb); fix it" in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
