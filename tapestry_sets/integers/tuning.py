@@ -113,7 +113,7 @@ CUT_BELOW = 1 << 28
 MASK_BITS = 1024
 """Windows up to this length are decided by one AND of two bit masks."""
 SHORT = 1 << 15
-"""Windows up to this length are counted by one AND of two bit masks."""
+"""Windows up to this length are counted by one AND of two bit masks; of periods up to it the mask is kept."""
 MASK_SPAN = 1 << 21
 """Windows up to this length are counted by bit masks of three nests or more."""
 SUM_SPAN = 1 << 22
