@@ -358,7 +358,9 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     ],
     (OPS, "TILE_CELLS"): [partial(evaluated, "gelu", (512, 4096))],
     (OPS, "TILE_NBYTES"): [partial(evaluated, "conv", (1, 32, 128, 128), (32, 32, 3, 3), pads=(1, 1, 1, 1))],
-    (COPIES, "MAX_ITEM_NBYTES"): [partial(packed, 8, 4 << 20, slice(0, 3 << e)) for e in (17, 18, 19, 20)],
+    (COPIES, "MAX_ITEM_NBYTES"): [
+        partial(packed, (1 << 24) // (3 << e), 9 << e, slice(0, 3 << e)) for e in (11, 12, 13, 14, 15, 16)
+    ],
     (COPIES, "FEW_PACKED"): [partial(packed, n, 5, slice(0, 4)) for n in (4, 16, 64, 256)],
     (COPIES, "WORTH_ANOTHER_COPY"): [partial(packed, n, 5, slice(0, 4, 2)) for n in (200, 800, 3000)],
 }
