@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tapestry_exec import NumpyBackend, RunResult
 
 COUNTED = ("nbytes_by_link", "nbytes_received", "nbytes_placed", "nbytes_spilled", "peak_nbytes", "flop")
 
 
-class Threads(NumpyBackend):
-    """A thread for each device, however little there is to do."""
-
-    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
-        return True
+Threads = partial(NumpyBackend, threads=True)
+"""A thread for each device, however little there is to do."""
 
 
 def assert_same(found: RunResult, wanted: RunResult) -> None:

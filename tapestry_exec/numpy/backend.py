@@ -34,6 +34,7 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
+from tapestry_sets.limits import check_arguments
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
@@ -46,6 +47,11 @@ class NumpyBackend(Backend["NumpyDevice"]):
 
     Devices run in threads, as many as there are cores, where operators take longer than that costs. Bits and counts are
     the same as in one loop.
+
+    Parameters
+    ----------
+    threads : bool, optional
+        Whether devices run in threads, however long or short their work is. By default where it is worth that.
 
     Examples
     --------
@@ -67,7 +73,9 @@ class NumpyBackend(Backend["NumpyDevice"]):
     name = "numpy"
     keeps = saves = True
 
-    def __init__(self) -> None:
+    @check_arguments
+    def __init__(self, *, threads: bool | None = None) -> None:
+        self.threads = threads
         self._closed: list[list[NumpyDevice]] = []
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
@@ -94,6 +102,8 @@ class NumpyBackend(Backend["NumpyDevice"]):
 
     def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
         """Whether there are several devices and cores, and long work for them: Python itself runs on one core."""
+        if self.threads is not None:
+            return self.threads
         is_long = seconds >= max(tuning.MIN_THREADED_SECONDS, shards * tuning.MIN_THREADED_SHARD_SECONDS)
         return devices > 1 and is_long and count_cores() > 1
 
@@ -146,9 +156,8 @@ class SerialBackend(NumpyBackend):
 
     name = "serial"
 
-    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
-        """Never."""
-        return False
+    def __init__(self) -> None:
+        super().__init__(threads=False)
 
 
 class Launched(NamedTuple):

@@ -531,13 +531,6 @@ def network_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
 # ------------------------------------------------------------------------------------------ ways of running, the check
 
 
-class Threads(NumpyBackend):
-    """A thread for each device in any case."""
-
-    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
-        return True
-
-
 def open_model(name: str) -> tuple[Any, Graph]:
     """A network by name, with the graph of what is before its softmax, or an ONNX file with its input's shape."""
     if name == "gpt":
@@ -574,7 +567,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
 
     with (
         deploy(p, backend="serial") as loop,
-        deploy(p, backend=Threads()) as threads,
+        deploy(p, backend=NumpyBackend(threads=True)) as threads,
         deploy(p, backend="processes") as processes,
         deploy(p, backend="onnxruntime") as sessions,
         deploy(plan(graph, replace(rates, shape=(1,))), backend="onnxruntime") as one,

@@ -30,15 +30,12 @@ class Kept(NumpyBackend):
     name = "kept"
 
     def __init__(self, threads: bool) -> None:
-        super().__init__()
-        self.threads, self.devices = threads, list[Any]()
+        super().__init__(threads=threads)
+        self.devices = list[Any]()
 
     def make_device(self, nbytes: int) -> Any:
         self.devices.append(super().make_device(nbytes))
         return self.devices[-1]
-
-    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
-        return self.threads
 
 
 def count_steps(placed: Any, is_threaded: bool) -> list[int]:
