@@ -41,6 +41,7 @@ class Recosting:
         self.sent: defaultdict[Any, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         self.runs: defaultdict[Any, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         self.merged: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.parts: dict[Any, int] = {}
         self.worked: defaultdict[str, list[float]] = defaultdict(list)
         self.assembled: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.copied = [0] * self.mesh.size
@@ -55,13 +56,15 @@ class Recosting:
                 cells = sum(region.size for region in step.regions)
                 wide = max(np.dtype(self.buffers[k].dtype).itemsize for k in step.inputs)
                 self.merged[step.node, target.tensor][target.device] += len(step.inputs) * cells * wide
+                self.parts[step.node, target.tensor] = len(step.inputs)
             elif isinstance(step, Compute):
                 self.worked[step.node].append(self._work(step))
         self.nbytes = sum(n for each in self.sent.values() for n in each.values())
         self.ticks = sum(
             round(stage_seconds(self.mesh, each, self.runs[key]) * 1e12) for key, each in self.sent.items()
         )
-        self.ticks += sum(round(max(map(self._merge, each.items())) * 1e12) for each in self.merged.values())
+        for key, each in self.merged.items():
+            self.ticks += round(max(self._merge(item, self.parts[key]) for item in each.items()) * 1e12)
         self.ticks += sum(round(max(each) * 1e12) for each in self.worked.values())
         self.ticks += sum(round(max(map(self._assemble, each.items())) * 1e12) for each in self.assembled.values())
 
@@ -135,9 +138,10 @@ class Recosting:
     def _assemble(self, item: tuple[int, int]) -> float:
         return item[1] / self.mesh.devices[item[0]].memory_nbytes_per_second
 
-    def _merge(self, item: tuple[int, int]) -> float:
+    def _merge(self, item: tuple[int, int], parts: int) -> float:
         rates = self.mesh.devices[item[0]]
-        return rates.launch_seconds + item[1] / rates.memory_nbytes_per_second
+        start = rates.launch_seconds + rates.operand_seconds * (parts + 1)
+        return start + item[1] / rates.memory_nbytes_per_second
 
     def _work(self, step: Compute) -> float:
         """Seconds of one shard: its launch, its arithmetic or its traffic, and what it must write anew."""

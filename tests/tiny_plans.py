@@ -294,7 +294,8 @@ class Tiny:
                         if source != device:
                             got.setdefault(name, {})[source, device] = 4 * len(fresh & held)
                     merging = 4 * len(fresh) * len(parts) if len(parts) > 1 else 0
-                    took = rates.launch_seconds + merging / rates.memory_nbytes_per_second if merging else 0.0
+                    begins = rates.launch_seconds + rates.operand_seconds * (len(parts) + 1)
+                    took = begins + merging / rates.memory_nbytes_per_second if merging else 0.0
                     merged.setdefault(name, []).append(took)
                     arrived[name, device] |= cells
                     own = next((held for source, _, held in holders[name] if source == device), frozenset())

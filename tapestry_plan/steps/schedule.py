@@ -272,8 +272,9 @@ class _Lister:
         target, part = self.buffers[step.output], self.buffers[step.inputs[0]]
         nbytes = len(step.inputs) * sum(region.size for region in step.regions) * np.dtype(part.dtype).itemsize
         device = self.mesh.devices[target.device]
-        launch = device.launch_seconds if self._starts("merge", step.node, target.tensor, target.device) else 0.0
-        return launch + nbytes / device.memory_nbytes_per_second
+        start = device.launch_seconds + (len(step.inputs) + 1) * device.operand_seconds
+        begins = self._starts("merge", step.node, target.tensor, target.device)
+        return start * begins + nbytes / device.memory_nbytes_per_second
 
     def _starts(self, *key: object) -> bool:
         known = key in self.started

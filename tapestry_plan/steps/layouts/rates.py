@@ -28,7 +28,8 @@ class Device(Struct, frozen=True, metaclass=Public):
         Of all other operators, which go through memory once or more for each thing that they do to a cell; the same
         as of products if not given.
     operand_seconds : float
-        What it takes to start, for each operand that a shard reads or writes: an interpreter finds its array.
+        What it takes to start, for each operand that a shard or a merge reads or writes: an interpreter finds its
+        array.
     packed_nbytes_per_second : float, optional
         Bytes of operands that a contraction packs in a second before it multiplies them: BLAS on a processor lays
         each of them out anew, windows of a convolution unfolded. Without it that takes no time of its own, as on GPUs,

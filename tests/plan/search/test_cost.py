@@ -180,6 +180,8 @@ def test_starting_takes_its_time() -> None:
     mesh = Mesh((2,), device=Device(1e12, 1e11, 3e-6))
     assert compute_seconds(np.array([1e9, 0.0]), np.array([10, 0]), mesh).tolist() == [3e-6 + 1e-3, 3e-6]
     assert merge_ticks(np.array([[0, 250]]), np.array([2, 2]), 4, mesh).tolist() == [0, 3_020_000]
+    slow = Mesh((2,), device=Device(1e12, 1e11, 3e-6, operand_seconds=1e-6))  # two parts, or three, and the result
+    assert merge_ticks(np.array([[250, 250]]), np.array([2, 3]), 4, slow).tolist() == [6_020_000, 7_030_000]
 
 
 def test_the_slowest_device_takes_a_stage_s_time_at_its_own_rates() -> None:

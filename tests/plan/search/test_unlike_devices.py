@@ -39,6 +39,7 @@ def list_ranges(layout: Layout) -> list[list[range] | None]:
 @example([(1e9, 1e10, 0.0), (3e9, 4e10, 0.0)], 1e12, "all")
 @example([(1e10, 1e10, 4e-9), (1e9, 4e10, 0.0)], 1e9, "all")
 @example([(1e9, 1e10, 4e-9), (1e10, 4e10, 0.0)], 1e8, "mesh")
+@example([(1e9, 1e10, 0.0, None, None, 0.0, None), (1e9, 1e10, 0.0, None, None, 1e-9, 1e9)], 1e12, "all")
 def test_the_plan_is_the_best_of_all_layouts(rates: list[tuple[float, ...]], bandwidth: float, space: Space) -> None:
     mesh = Mesh(len(rates), link=Link(1e-9, bandwidth), device=[Device(*each) for each in rates])
     g, tiny, names = make_chain(mesh)

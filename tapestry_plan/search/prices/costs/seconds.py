@@ -47,7 +47,9 @@ def transfer_ticks(
 
 
 def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
-    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth of the slowest device.
+    """Modeled time to merge partial results, of the slowest device: every part is read once, at its memory's bandwidth.
+
+    It begins as an operator does that reads the parts and writes the result.
 
     Parameters
     ----------
@@ -59,7 +61,8 @@ def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh
     slowest = np.zeros(fresh.shape[1:])
     for (device, _), cells in zip(mesh.kinds, fresh, strict=True):
         nbytes = parts * (cells.astype(np.float64) * itemsize)
-        seconds = device.launch_seconds + nbytes / device.memory_nbytes_per_second
+        start = device.launch_seconds + (parts + 1) * device.operand_seconds
+        seconds = start + nbytes / device.memory_nbytes_per_second
         slowest = np.maximum(slowest, np.where((parts > 1) & (cells > 0), seconds, 0.0))
     return to_ticks(slowest)
 
