@@ -26,16 +26,17 @@ def isl_numbers(x: KnownCells, operations: int = isl.BUILD_OPERATIONS) -> Any:
     return _ask_isl("the cells as isl's set", x, numbers, operations)
 
 
-def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: int = isl.MAX_OPERATIONS) -> Any:
-    """What isl answers within its limit for each of the pieces."""
+def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: int | None = None) -> Any:
+    """What isl answers within its limit for each of the pieces, `isl.MAX_OPERATIONS` by default."""
     why = (
         f"{what}: the cells that {x.name} reads of an allocation of shape {x.home} make too many setts, and are too "
         "many to list"
     )
-    return isl.decide(why, question, operations * len(x.pieces), "ask about a part of the view")
+    each = isl.MAX_OPERATIONS if operations is None else operations
+    return isl.decide(why, question, each * len(x.pieces), "ask about a part of the view")
 
 
-def by_isl(name: str, what: str, question: Callable[..., Any], operations: int = isl.MAX_OPERATIONS) -> Rung:
+def by_isl(name: str, what: str, question: Callable[..., Any], operations: int | None = None) -> Rung:
     """Return the rung that asks a question of isl's sets of row-major numbers."""
 
     def ask(*each: KnownCells) -> Any:
