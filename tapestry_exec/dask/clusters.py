@@ -15,12 +15,23 @@ from tapestry_exec.run import BackendUnavailable
 
 START = f"dask worker SCHEDULER --nthreads 1 --resources {RESOURCE}=1"
 """How a worker for a device is started."""
+QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "2s",
+    "distributed.admin.system-monitor.interval": "10s",
+}
+"""Settings of Dask's with which a worker that waits leaves its core to others.
+
+By default it looks at all threads' frames a hundred times a second, and at its loop fifty times. That takes 3 % of a
+core, and a device in this process, or on this core, waits meanwhile.
+"""
 
 
 class OwnCluster:
     """Worker processes of this machine, one for each device, from `open` until `close`.
 
     After a fault those are started again that were lost or are stuck: to begin all of them takes several times as long.
+    They and their scheduler, which is in this process, are `QUIET`.
     """
 
     def __init__(self, size: int, patience: float) -> None:
@@ -35,22 +46,25 @@ class OwnCluster:
 
     def open(self) -> Any:
         """A client of the workers, which are started where there are none."""
+        from dask import config
         from distributed import Client, LocalCluster
 
         if self.killed and not self._wait_for_successors():
             self.close()
         if self.client is None:
             try:
-                self.cluster = LocalCluster(
-                    n_workers=self.size,
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=":0",
-                    memory_limit=0,  # arenas were weighed before
-                    resources={RESOURCE: 1},
-                    preload=["tapestry_exec.dask.member"],  # before a worker is there: patience is not for imports
-                    silence_logs=logging.CRITICAL,
-                )
+                with config.set(QUIET):  # for the scheduler and nannies, which are here
+                    self.cluster = LocalCluster(
+                        n_workers=self.size,
+                        threads_per_worker=1,
+                        processes=True,
+                        dashboard_address=":0",
+                        memory_limit=0,  # arenas were weighed before
+                        resources={RESOURCE: 1},
+                        preload=["tapestry_exec.dask.member"],  # before a worker is there: patience is not for imports
+                        silence_logs=logging.CRITICAL,
+                        config=QUIET,  # for the workers, also those that begin later
+                    )
             except RuntimeError as error:
                 raise BackendUnavailable(
                     f"backend 'dask': workers of this machine could not be started ({error}): each of them imports the "

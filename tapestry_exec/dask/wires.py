@@ -3,7 +3,8 @@
 Through `distributed`'s own connections a parcel takes half a millisecond of Python on either side, and a thread that
 waits for the other one's turn: on networks of small parcels four times as long as shared memory. A wire is begun only
 by who proves that he has the key of the generation, which is not sent. Where a cluster is encrypted, or speaks
-something else than TCP, parcels go through lines (`lines`).
+something else than TCP, parcels go through lines (`lines`). On one host as well wires are TCP: by Unix sockets a
+message of 100 bytes between two cores takes 0.9 times as long, and runs 0.95 to 1.
 
 What is sent: tag, bytes, and the two times of a parcel, then its cells.
 """

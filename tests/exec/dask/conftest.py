@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tapestry_exec.dask.clusters import QUIET
+
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Any]:
@@ -15,14 +17,12 @@ def client() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
     dask = pytest.importorskip("dask")
     # A local cluster gives a worker up that is down 15 s after one of its name was lost: after many kills that happens.
-    # Workers stay until the last test: with Dask's own ticks and profiles each one takes 2 % of a core while it waits.
+    # Workers stay until the last test, mostly in vain: they are quiet.
     with (
         dask.config.set(
             {
                 "distributed.deploy.lost-worker-timeout": "1 hour",
-                "distributed.admin.tick.interval": "2s",
-                "distributed.admin.system-monitor.interval": "10s",
-                "distributed.worker.profile.enabled": False,
+                **QUIET,
             }
         ),
         distributed.LocalCluster(

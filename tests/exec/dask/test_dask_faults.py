@@ -39,6 +39,11 @@ def list_pids(client: Any) -> dict[str, int]:
     return dict(client.run(os.getpid))
 
 
+def list_habits(dask_worker: Any) -> dict[str, float]:
+    """What a worker does over and over, and each how many milliseconds."""
+    return {name: one.callback_time for name, one in dask_worker.periodic_callbacks.items()}
+
+
 def wait_for_four(client: Any) -> None:
     """Until there are four workers that have loaded what devices need, which may take longer than a test's patience."""
     client.wait_for_workers(4, timeout=60)
@@ -93,13 +98,19 @@ def test_of_own_workers_only_those_that_are_lost_begin_anew(tmp_path: Path) -> N
     p, inputs = made(3)
     wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
     ops = as_relu(Sabotage(("computing", "stopping"), str(tmp_path)))
-    with deploy(p, backend=DaskBackend(patience=12), ops=ops) as placed:
+    pytest.importorskip("distributed")
+    config = pytest.importorskip("dask").config
+    loud = {"distributed.worker.profile.enabled": True, "distributed.admin.tick.interval": "20ms"}
+    with config.set(loud), deploy(p, backend=DaskBackend(patience=12), ops=ops) as placed:
         session: Any = placed._session
         before = set(list_pids(session.cluster.client).values())
         found = placed.run(inputs)
         after = set(list_pids(session.cluster.client).values())
+        habits = session.cluster.client.run(list_habits)
+        assert [config.get(name) for name in loud] == list(loud.values()), "for other clusters"
     assert found.outputs["y"].tobytes() == wanted and len(found.faults) == 2
     assert "is gone" in found.faults[0].error and "was silent for 12 s" in found.faults[1].error
+    assert len(habits) == 3 and all("profile" not in one and one["tick"] == 2000 for one in habits.values())
     assert len(before) == len(after) == 3 and 1 <= len(before & after) <= 2  # two of them, or one and its successor
 
 
