@@ -79,6 +79,8 @@ class OwnCluster:
         while len(ask_workers(self.client).keys() - self.killed) < self.size:
             if monotonic() > stop:
                 return False
+            # A worker that was lost before, and is down 15 s after that, is given up by its cluster: it is begun anew.
+            self.cluster.scale(self.size)
             sleep(NAP_SECONDS)
         self.killed.clear()
         return True
