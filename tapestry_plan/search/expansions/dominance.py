@@ -118,10 +118,11 @@ def find_undominated(
     most = cost[0] if bound_ticks >= cost[0] else bound_ticks - 1
     left = {name: variants for name, variants in expandable.items() if variants.choices}
     found = Undominated(frozenset(left), frozenset(left), 0, 0)
+    granting: Granting | None = None
     # Of what is within expansions most is settled by small tables.
     for entries in (tuning.FIRST_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES):
-        granting = grant_all(problem, left, entries, laid) if left else None
-        if granting is None:
+        before, granting = granting, grant_all(problem, left, entries, laid) if left else None
+        if granting is None or (before is not None and granting.is_as(before)):  # what was found is found again
             break
         rows = list_rows(problem, known or {})
         found = _list_left(granting if rows is None else granting.keep(rows), wanted, most)
@@ -221,6 +222,7 @@ class Granting(Problem):
         ]
         self.granted = {at: share(np.repeat([0, 1], (sizes[at], more[at]))) for at in granted}
         """For each of these operators 1 for a value of its expansions, 0 for a layout of its own."""
+        self.costs = granted
         self.is_exact = all(one.is_exact for one in granted.values())
         self.placed = frozenset(at for at, one in granted.items() if one.held is not None)
         """Those of them of which it is known how results of expansions lie."""
@@ -244,6 +246,12 @@ class Granting(Problem):
         self.rows = [np.arange(n) for n in sizes]
         """The numbers that the layouts of each variable have there."""
         self.level, self.is_loose = 0, False
+
+    def is_as(self, other: Granting) -> bool:
+        """Whether another one of the same problem has the same values of expansions, at the same costs."""
+        if self.costs.keys() != other.costs.keys():
+            return False
+        return all(one.is_as(other.costs[at]) for at, one in self.costs.items())
 
     def factors_of(self, level: int) -> tuple[list[Factor], list[Factor]]:
         """The tables of one of the levels."""
@@ -275,7 +283,7 @@ class Granting(Problem):
             shape = len(cost.held.parts), *(len(use.numbers) for use in uses)
             out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
             if paid.size:
-                last = msgspec.structs.replace(uses[-1], free=None).cut(paid, share)
+                last = msgspec.structs.replace(uses[-1], free=None).cut(lambda rows: share(rows[paid]))
                 out[0][..., paid], out[1][..., paid] = self._make_tables(cost, [*uses[:-1], last], whole)
             return out
         if is_more is None:

@@ -55,6 +55,16 @@ class Granted(Struct, frozen=True):
         everywhere = np.full((1, devices), full)
         return Held(everywhere, np.ones(1, np.int64), np.zeros_like(everywhere))
 
+    def is_as(self, other: Granted) -> bool:
+        """Whether the results lie in the same ways, at the same costs."""
+        if (self.held is None) != (other.held is None):
+            return False
+        mine, theirs = (
+            (one.ticks, one.nbytes, *((one.held.numbers, one.held.parts, one.held.groups) if one.held else ()))
+            for one in (self, other)
+        )
+        return all(map(np.array_equal, mine, theirs))
+
 
 class ReadTensor(Struct, frozen=True):
     """A tensor as a problem has it: how it is made, and where it may land, which are variables of it."""
@@ -110,11 +120,19 @@ class Alone(JointProblem):
         for name in list_stored(self.graph, node.inputs):
             cells: dict[bool, list[DisjointRegions]] = {True: [], False: []}
             for use in self.uses[name]:
-                cells[use.variable == at] += [self.tables[name].regions[n] for n in np.unique(use.numbers)]
+                cells[use.variable == at] += self._list_largest(name, np.unique(use.numbers))
             mine, others = (unite(cells[is_mine], self.graph.stored[name].shape) for is_mine in (True, False))
             if others - mine:
                 return False
         return True
+
+    def _list_largest(self, name: str, numbers: IntArray) -> list[DisjointRegions]:
+        """Those of a tensor's regions, by number, that do not all lie in the largest one."""
+        table = self.tables[name]
+        sizes = table.sizes(numbers)
+        first = numbers[sizes.argmax()]
+        others = numbers[table.sizes(numbers, first[None]) < sizes]
+        return [table.regions[n] for n in (first, *others)]
 
     def list_read(self) -> list[int]:
         """The variables of what is read, in the order of `ReadTensor.scope`."""

@@ -17,9 +17,10 @@ from tapestry_plan.ops import relu
 from tapestry_plan.search import moving
 from tapestry_plan.search.prices.added.derived import derive_layouts
 from tapestry_plan.search.prices.added.memory import Memory
-from tapestry_plan.search.prices.costs import chosen
+from tapestry_plan.search.prices.costs import chosen, tensors
 from tapestry_plan.search.prices.costs import problem as problems
 from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.tensors import Known
 from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.sums import elimination, pruning
 
@@ -170,3 +171,23 @@ def test_a_plan_of_7_billion_numbers_takes_little_work(layers: int, monkeypatch:
     most |= {"find_least": 750}
     work = count_work(layers, monkeypatch)
     assert work.keys() == most.keys() and all(work[name] <= many for name, many in most.items()), work
+
+
+def test_equal_arrays_are_one_object_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [(), (0,), (3,), (2, 3), (6,), (3, 2), (2, 0), (2, 1, 3), (40, 1024)]
+    arrays = [rng.integers(-(2**62), 2**62, shape) for shape in shapes for _ in range(3)]
+    for alike in (False, True):  # also where the signs of all are the same
+        if alike:
+            monkeypatch.setattr("tapestry_plan.search.prices.costs.tensors._add_rows", lambda array: b"")
+        known = Known()
+        kept = [known.share(array) for array in arrays]
+        assert all(np.array_equal(one, array) for one, array in zip(kept, arrays, strict=True))
+        assert [known.share(array.copy()) is one for one, array in zip(kept, arrays, strict=True)] == [True] * 27
+        assert len({id(one) for one in kept}) == len({(one.shape, one.tobytes()) for one in arrays})
+
+
+def test_arrays_that_differ_in_the_order_of_their_entries_have_other_signs() -> None:
+    """Layouts mostly differ so: with one sign for all, each array would be compared with all others."""
+    rows = np.array([np.roll(np.repeat(np.arange(8), 128), shift) for shift in range(1024)])
+    assert len({tensors._add_rows(row) for row in rows}) == 1024

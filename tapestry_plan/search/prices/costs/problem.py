@@ -81,17 +81,23 @@ class Problem(Worked):
     def restrict(self, kept: Sequence[IntArray]) -> Self:
         """The same problem with some layouts of each variable, by ascending number, as its only ones."""
         share, cuts = self.known.share, dict[tuple[int, ...], tuple[IntArray, IntArray]]()
-        kept = [share(values) for values in kept]
+        kept, taken = [share(values) for values in kept], dict[tuple[int, int], IntArray]()
+
+        def take(array: IntArray, values: IntArray) -> IntArray:  # alike layers have the same arrays and values
+            key = id(array), id(values)
+            if key not in taken:
+                taken[key] = share(array[values])
+            return taken[key]
 
         def cut(factor: Factor) -> Factor:
             return cut_table(factor, [kept[v] for v in factor.scope], cuts)
 
         def cut_use(use: Use) -> Use:
-            return use.cut(kept[use.variable], share)
+            return use.cut(partial(take, values=kept[use.variable]))
 
         def cut_cost(cost: TensorCost) -> TensorCost:
             values = kept[cost.producer]
-            held = Held(*(share(rows[values]) for rows in (cost.held.numbers, cost.held.parts, cost.held.groups)))
+            held = Held(*(take(rows, values) for rows in (cost.held.numbers, cost.held.parts, cost.held.groups)))
             uses = [cut_use(use) for use in cost.uses]
             made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
             landing = cost.landing and cut_use(cost.landing)
@@ -103,7 +109,7 @@ class Problem(Worked):
         own = list(zip(self.variables, self.compute, kept, strict=False))
         made.variables = [replace(v, layouts=tuple(v.layouts[k] for k in values)) for v, _, values in own]
         made.sizes = [len(values) for values in kept]
-        made.compute = [share(ticks[values]) for _, ticks, values in own]
+        made.compute = [take(ticks, values) for _, ticks, values in own]
         made.own = [cut(factor) for factor in self.own]
         made.tensors = [cut_cost(cost) for cost in self.tensors]
         made.counted_alone, made.shared = {}, []

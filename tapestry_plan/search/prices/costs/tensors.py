@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct, field
@@ -29,13 +30,34 @@ class Known(Facts):
 
     tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
     """By shape: regions of all tensors of a shape have one numbering."""
-    shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
+    shared: dict[tuple[tuple[int, ...], bytes], list[IntArray]] = field(default_factory=dict)
+    """Arrays by their shape and `_add_rows`: the few that have both in common are compared."""
     is_lowered: bool = False
     """Whether tables were made when the time was over, so that some are below what layouts cost."""
 
     def share(self, array: IntArray) -> IntArray:
         """The one object for all arrays that are equal to one."""
-        return self.shared.setdefault((array.shape, array.tobytes()), array)
+        alike = self.shared.setdefault((array.shape, _add_rows(array)), [])
+        for one in alike:
+            if np.array_equal(one, array):
+                return one
+        alike.append(array)
+        return array
+
+
+def _add_rows(array: IntArray) -> bytes:
+    """Sums over the last axis, each entry times a number of its own: a short sign by which arrays are told apart."""
+    # Bytes of the array itself, which for a thousand devices are megabytes, take longer to look up, and stay.
+    return (array @ _list_weights(array.shape[-1]) if array.ndim else array).tobytes()
+
+
+@lru_cache(maxsize=256)
+def _list_weights(count: int) -> IntArray:
+    """Odd numbers that look drawn (Steele et al., "SplitMix", 2014): rows that are alike have other sums."""
+    found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
+    return (found | np.uint64(1)).view(np.int64)
 
 
 class Variable(Struct):
@@ -73,13 +95,11 @@ class Use(Struct):
         free = () if self.free is None else (-1, id(self.free))
         return (id(self.numbers), *map(id, self.apart), *map(id, self.ways), *map(id, self.loose), *free)
 
-    def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
-        """The same in some layouts."""
-        free = None if self.free is None else share(self.free[rows])
-        apart, ways, loose = (
-            tuple(share(each[rows]) for each in every) for every in (self.apart, self.ways, self.loose)
-        )
-        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, ways=ways, loose=loose)
+    def cut(self, take: Callable[[IntArray], IntArray]) -> Use:
+        """The same in some layouts, whose rows of an array are taken."""
+        free = None if self.free is None else take(self.free)
+        apart, ways, loose = (tuple(map(take, every)) for every in (self.apart, self.ways, self.loose))
+        return replace(self, numbers=take(self.numbers), free=free, apart=apart, ways=ways, loose=loose)
 
     def loosen(self, share: Callable[[IntArray], IntArray], bits: int) -> Use:
         """The same with no more copied than others may copy instead: nothing in blocks of views, and with more bits."""
