@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.added import Split, take_out
 from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray
-from tapestry_plan.search.sums.pruning import find_marginals
+from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.steps import IndexBlock, PeriodicBlock, Reads, count_copied, list_stored, tell_rule
 from tapestry_sets.regions import Box
 
@@ -42,8 +43,9 @@ def bound_with_splits(problem: Problem, bound_ticks: int, stop: float) -> int:
         Of the monotonic clock.
     """
     less, found = _list_readings(problem), bound_ticks
+    rows = [np.arange(size) for size in problem.sizes]
     for is_exact in (False, True) if less else ():  # mostly it is enough to take them to copy nothing
-        found = _find_bound(_WithoutCopies(problem, less, is_exact), bound_ticks, stop)
+        found, rows = _find_bound(_WithoutCopies(problem, less, is_exact), rows, bound_ticks, stop)
         if found >= bound_ticks:
             break
     return found
@@ -58,18 +60,24 @@ def count_least(problem: Problem) -> int:
     return total
 
 
-def _find_bound(problem: Problem, wanted: int, stop: float) -> int:
-    """A bound, as far as some ticks: layouts are left out that have no sum below these, so that larger tables fit."""
-    now, lowest = problem, 0
-    for entries in (tuning.FIRST_FACTOR_ENTRIES, tuning.SECOND_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES):
+def _find_bound(problem: Problem, rows: Sequence[IntArray], wanted: int, stop: float) -> tuple[int, list[IntArray]]:
+    """A bound, as far as some ticks: layouts are left out that have no sum below these, so that larger tables fit.
+
+    What is left out of some rows costs as much in any problem whose tables are not below these: so the other rows, too,
+    are given back.
+    """
+    now, kept, lowest = problem.restrict(rows), list(rows), 0
+    for entries in chain(LEVELS, repeat(LEVELS[-1])):
         marginals = find_marginals(now.sizes, now.factors(entries)[1])
-        kept = marginals.list_kept(wanted - 1)
-        if not all(map(len, kept)):
-            return wanted
-        lowest, now = max(lowest, marginals.bound_ticks), now.restrict(kept)
-        if time.monotonic() >= stop:
+        some = marginals.list_kept(wanted - 1)
+        if not all(map(len, some)):
+            return wanted, kept
+        lowest, is_worth = max(lowest, marginals.bound_ticks), is_worth_a_round(now.sizes, some)
+        kept, is_largest = [each[left] for each, left in zip(kept, some, strict=True)], now.entries == LEVELS[-1]
+        if time.monotonic() >= stop or (is_largest and not is_worth):
             break
-    return min(lowest, wanted)
+        now = now.restrict(some)
+    return min(lowest, wanted), kept
 
 
 def _list_readings(problem: Problem) -> list[_SplitOperand]:
@@ -86,6 +94,10 @@ def _list_readings(problem: Problem) -> list[_SplitOperand]:
             if mine and (copied := _count_copied(problem, node, operand)).any():
                 less.append(_SplitOperand(node, operand, mine, copied))
     return less
+
+
+LEVELS = (tuning.FIRST_FACTOR_ENTRIES, tuning.SECOND_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES)
+"""Entries of one tensor's tables, round by round; the last ones again while they leave layouts out."""
 
 
 class _SplitOperand(NamedTuple):
