@@ -97,22 +97,23 @@ class PartTable(Struct, frozen=True):
             Where it does not fit, what rests on some devices together has gaps.
         """
         rank, fits = boxes.shape[2] // 2, np.ones(len(boxes), bool)
-        mine, hulls = boxes[:, self.table], []
+        # By coordinate first: whole arrays are compared then, which is faster than the few coordinates of each box.
+        mine, hulls = np.ascontiguousarray(np.moveaxis(boxes, 2, 0))[:, :, self.table], []
         for axis in reversed(self.order_axes(order)):
             around = np.zeros_like(boxes)
-            around[:, self.table] = mine
+            around[:, self.table] = np.moveaxis(mine, 0, -1)
             hulls.append(around)
-            along = np.moveaxis(mine, axis + 1, 0)  # what rests on those who differ in this digit
-            low, high = along[..., :rank], along[..., rank:]
-            hull = np.concatenate([low.min(axis=0), high.max(axis=0)], axis=-1)
-            alike = (along == along[:1]).all(axis=(0, -1))
+            along = np.moveaxis(mine, axis + 2, 0)  # what rests on those who differ in this digit
+            low, high = along[:, :rank], along[:, rank:]
+            hull = np.concatenate([low.min(axis=0), high.max(axis=0)])
+            alike = (along == along[:1]).all(axis=(0, 1))
             apart = np.ones_like(alike)
-            for one in range(len(along)):
-                shared = np.minimum(high[one], high[one + 1 :]) - np.maximum(low[one], low[one + 1 :])
-                apart &= (shared <= 0).any(axis=-1).all(axis=0)
-            whole = (hull[..., rank:] - hull[..., :rank]).prod(axis=-1) == (high - low).prod(axis=-1).sum(axis=0)
+            for one in range(len(along) - 1):
+                meets = np.minimum(high[one], high[one + 1 :]) > np.maximum(low[one], low[one + 1 :])
+                apart &= ~meets.all(axis=1).any(axis=0)
+            whole = (hull[rank:] - hull[:rank]).prod(axis=0) == (high - low).prod(axis=1).sum(axis=0)
             fits &= (alike | (apart & whole)).reshape(len(boxes), -1).all(axis=1)
-            mine = np.repeat(np.expand_dims(hull, axis + 1), self.table.shape[axis], axis=axis + 1)
+            mine = np.repeat(np.expand_dims(hull, axis + 2), self.table.shape[axis], axis=axis + 2)
         return hulls[::-1], fits
 
 

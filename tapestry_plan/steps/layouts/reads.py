@@ -45,12 +45,20 @@ class Reads:
         # Other operators may read a tensor of this structure in the same way.
         starts = tuple(map(signature.axis, declared.at_start_of))
         read = "image", self.known.key(declared), starts, self.source_key(name)
-        seen = list_seen(signature, declared, blocks)
+        seen = self.list_seen(signature, declared, blocks)
         fresh = [block for block in dict.fromkeys(seen) if (*read, block) not in self.known.facts]
         made = partial(signature.input_regions, operand, shape=source.shape)
-        for block, region in zip(fresh, list_images(signature, declared, fresh, made), strict=True):
+        for block, region in zip(fresh, _make_images(signature, declared, fresh, made), strict=True):
             self.known.facts[*read, block] = tuple(pull_back(self.graph, source, region).values())
         return [self.known.facts[*read, block] for block in seen]
+
+    def list_seen(self, signature: Signature, operand: Operand, blocks: Sequence[IndexBlock]) -> list[IndexBlock]:
+        """As `list_seen`; for blocks that are kept it is worked out once, whichever operand looks at the same axes."""
+        if id(blocks) not in self.known.kept:
+            return list_seen(signature, operand, blocks)
+        looked = tuple(sorted(operand.index_axes)), tuple(map(signature.axis, operand.at_start_of))
+        key = "seen", id(blocks), len(signature.axes), *looked
+        return self.known.fact(key, lambda: list_seen(signature, operand, blocks))
 
     def source_key(self, name: str) -> int:
         """A number for how a tensor is read from stored ones, whatever they are called."""
@@ -111,10 +119,20 @@ def list_images(
     """The cells of an operand for some blocks: for boxes as they are made together, for periodic ones axis by axis."""
     seen = list_seen(signature, operand, blocks)
     distinct = list(dict.fromkeys(seen))
+    found = dict(zip(distinct, _make_images(signature, operand, distinct, made), strict=True))
+    return [found[block] for block in seen]
+
+
+def _make_images(
+    signature: Signature,
+    operand: Operand,
+    distinct: Sequence[IndexBlock],
+    made: Callable[[list[Box]], list[DisjointRegions]],
+) -> list[DisjointRegions]:
+    """The same of blocks that touch different cells."""
     boxes = [block for block in distinct if isinstance(block, Box)]
     images = iter(made(boxes) if boxes else [])
-    found = {b: next(images) if isinstance(b, Box) else _follow(signature, operand, b) for b in distinct}
-    return [found[block] for block in seen]
+    return [next(images) if isinstance(b, Box) else _follow(signature, operand, b) for b in distinct]
 
 
 def _follow(signature: Signature, operand: Operand, block: PeriodicBlock | Lot) -> DisjointRegions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -157,9 +158,10 @@ def _count_most(
 
 def _count_cells(boxes: IntArray) -> IntArray:
     """Cells of boxes, (…, 2 × rank)."""
-    low, high = np.split(boxes, 2, axis=-1)
-    cells: IntArray = (high - low).prod(axis=-1)
-    return cells
+    rank = boxes.shape[-1] // 2
+    # Whole columns are multiplied, which is several times faster than a product of the few extents of each box.
+    extents = (boxes[..., rank + axis] - boxes[..., axis] for axis in range(rank))
+    return reduce(np.multiply, extents, np.ones(boxes.shape[:-1], np.int64))
 
 
 def list_orders(monoid: Monoid | None, fan_in: int | None) -> tuple[MergeOrder, ...]:

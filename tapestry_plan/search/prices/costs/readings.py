@@ -24,7 +24,6 @@ from tapestry_plan.steps import (
     is_padded,
     list_hosted,
     list_images,
-    list_seen,
     list_stored,
     list_viewed,
     may_pad,
@@ -254,7 +253,7 @@ class Numbered(Declared):
         declared = signature.inputs[operand]
         every = (PARTED * hosting.rows | FLAT) if hosting.gathered else 0
         ways = np.full(len(blocks) + 1, every, np.int64)  # the last one is of idle devices
-        seen = list_seen(signature, declared, blocks)
+        seen = self.reads.list_seen(signature, declared, blocks)
         if source.direct and may_pad(self.reads, node, operand):
             numbers = {block: self._number_box(node, operand, block, stored) for block in dict.fromkeys(seen)}
             for k, block in enumerate(seen):

@@ -274,7 +274,9 @@ class Declared:
         def made() -> tuple[list[IndexBlock], IntArray]:
             places: dict[IndexBlock, int] = {}
             rows = [[-1 if b is None else places.setdefault(b, len(places)) for b in o.blocks] for o in options]
-            return list(places), np.array(rows, np.int64)
+            blocks = list(places)
+            self.known.identity(blocks)  # kept, so that what operands see of them is worked out once
+            return blocks, np.array(rows, np.int64)
 
         return self.known.fact(("blocks", self.known.identity(options)), made)
 
