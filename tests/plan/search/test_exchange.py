@@ -12,7 +12,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.moves.exchange import Exchange
 from tapestry_plan.steps import list_senders, number_ports
 
-MESHES = [Mesh((1,)), Mesh((3,)), Mesh((8,)), Mesh((2, 3), link=(Link(1e-6, 1e9), Link(2e-6, 1e10)))]
+FAR = Link(1e-6, 1e9), Link(2e-6, 1e10)
+MESHES = [Mesh((1,)), Mesh((3,)), Mesh((8,)), Mesh((2, 3), link=FAR), Mesh((4, 9), link=FAR)]
 
 
 @given(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.moves.along import Exchanged
+from tapestry_plan.search.prices.moves.numbering import list_classes
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
 
@@ -114,10 +115,18 @@ class _Receivers:
     def __init__(self, given: Sequence[IntArray], holds: IntArray, links: NDArray[np.bool_], many: bool) -> None:
         devices, nothing = holds.shape[1], len(given[0]) - 1
         senders = np.where(links, holds[..., None], nothing)
-        senders = (np.sort(senders, axis=1) if many else senders).transpose(0, 2, 1).reshape(-1, devices)
-        each, at = _number_rows(senders, many)
-        self._sums = [sum(one[some] for some in each.T).T for one in given]
+        senders = senders.transpose(0, 2, 1).reshape(-1, devices)
+        self._sums: list[IntArray]
         """By what is needed, and by kind of device."""
+        if nothing < devices and devices >= tuning.MIN_ALONG_DEVICES:
+            # Of few holdings it is counted how many devices send each: so who receives alike is found sooner.
+            starts = np.arange(len(senders))[:, None] * len(given[0])
+            counts = np.bincount((senders + starts).ravel(), minlength=len(senders) * len(given[0]))
+            each, at = list_classes(counts.reshape(len(senders), -1))
+            self._sums = [(each @ one).T for one in given]
+        else:
+            each, at = _number_rows(np.sort(senders, axis=1) if many else senders, many)
+            self._sums = [sum(one[some] for some in each.T).T for one in given]
         self._kinds = [_number_rows(column, many) for column in at.reshape(holds.shape).T]
 
     def list_sums(self, needs: IntArray) -> Iterator[tuple[list[IntArray], IntArray]]:
