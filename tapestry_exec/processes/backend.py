@@ -44,6 +44,7 @@ from tapestry_exec.run import (
     name_place,
     share_out,
     take_whole,
+    tell_devices,
     tuning,
 )
 from tapestry_plan.steps import Send
@@ -418,11 +419,3 @@ def _pickle(setup: Any) -> bytes:
             f"{quote(sorted(ops))}: "
             f"{type(error).__name__}: {error}; functions of operators must stand in a module, by their names"
         ) from error
-
-
-def tell_devices(group: Sequence[int]) -> str:
-    """Devices as messages name them."""
-    if len(group) == 1:
-        return f"device {group[0]}"
-    *first, last = map(str, group)
-    return f"devices {', '.join(first)} and {last}"

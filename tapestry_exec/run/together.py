@@ -214,8 +214,8 @@ def share_out(
     seconds : sequence of float
         By device: what it has to do.
     processes : int, optional
-        How many there are at most. By default one for each core, where all then have about as much to do, and room for
-        it; else one for each device, which the system lets share the cores.
+        How many there are; no more than devices. By default one for each core, where all then have about as much to
+        do, and room for it; else one for each device, which the system lets share the cores.
     nbytes : sequence of int, optional
         Of the arenas of each device.
     free : int, optional
@@ -230,14 +230,22 @@ def share_out(
     many = min(size, count_cores() if processes is None else processes)
     if not sum(seconds):
         seconds = [1.0] * size
-    every, done, groups = sum(seconds), 0.0, list[list[int]]([] for _ in range(many))
+    every, done, at, groups = sum(seconds), 0.0, -1, list[list[int]]([] for _ in range(many))
     for device, its in enumerate(seconds):
-        at = min(int((done + its / 2) / every * many), many - 1)
+        # None is passed over, and as many devices are left as those that have none yet.
+        at = max(min(int((done + its / 2) / every * many), many - 1, at + 1), many - size + device)
         groups[at].append(device)
         done += its
-    groups = [group for group in groups if group]
     most = max(sum(seconds[device] for device in group) for group in groups)
     full = free is not None and nbytes and max(sum(nbytes[device] for device in group) for group in groups) > free
     if processes is None and (full or most > tuning.UNEVEN * every / many):
         return [(device,) for device in range(size)]
     return [tuple(group) for group in groups]
+
+
+def tell_devices(group: Sequence[int]) -> str:
+    """Devices as messages name them."""
+    if len(group) == 1:
+        return f"device {group[0]}"
+    *first, last = map(str, group)
+    return f"devices {', '.join(first)} and {last}"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -280,6 +281,13 @@ def test_the_process_that_has_this_core_is_told_last(monkeypatch: pytest.MonkeyP
 def test_devices_share_processes_where_that_is_even() -> None:
     assert share_out([1.0] * 4, 2) == [(0, 1), (2, 3)] and share_out([0.0] * 3, 8) == [(0,), (1,), (2,)]
     assert share_out([1.0] * 5, 2) == [(0, 1), (2, 3, 4)], "who asks for two has two"
+    for seconds in product((0.0, 1.0, 3.0, 40.0), repeat=5):
+        for many in range(1, 8):
+            groups = share_out(seconds, many)
+            assert len(groups) == min(many, 5) and all(groups), "none has no device"
+            assert [device for group in groups for device in group] == list(range(5)), "neighbors, in order"
+            most, even = max(sum(seconds[k] for k in group) for group in groups), sum(seconds) / len(groups)
+            assert most <= even + max(seconds), "whose middles lie in one group's share"
     for cores in (1, 2, 3, 4, 7):
         for size in (1, 2, 3, 4, 6, 8, 64):
             with mock.patch("tapestry_exec.run.together.count_cores", lambda cores=cores: cores):
