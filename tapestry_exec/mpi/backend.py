@@ -17,6 +17,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.mpi.collectives import Calls, list_calls
 from tapestry_exec.mpi.gpus import RankDevice, Seen, Watch, deal_gpus, join_aside, name_host, order_by_plan
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
+from tapestry_exec.mpi.several import Dealing, Team, deal_singly
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     Backend,
@@ -45,6 +46,7 @@ from tapestry_exec.run import (
     make_portable,
     make_result,
     name_clock,
+    share_out,
     tuning,
 )
 from tapestry_plan.ir import Op
@@ -53,11 +55,14 @@ from tapestry_sets.limits import check_arguments, quote
 
 
 class MpiBackend(NumpyBackend):
-    """Each device is a rank of an MPI program, in which all ranks call `run` or `deploy` with the same plan.
+    """Devices are ranks of an MPI program, in which all ranks call `run` or `deploy` with the same plan.
 
-    Each rank reads of the inputs and constants what its device is given, and gets the whole result. `progress` tells
-    each of its own device. An error of one rank is raised by all, also one of its arguments, which no rank runs with; a
-    rank that dies ends the program, as MPI does it.
+    Where ranks are fewer than devices each has several: neighbors, with about equal work, dealt out by the plan and the
+    number of ranks alone. They take turns, and cells between them are copied from where they lie.
+
+    Each rank reads of the inputs and constants what its devices are given, and gets the whole result. `progress` tells
+    each of its own devices. An error of one rank is raised by all, also one of its arguments, which no rank runs with;
+    a rank that dies ends the program, as MPI does it.
 
     With ``device="nccl"`` each rank has a GPU, of this host or of others, and what they send each other goes by NCCL:
     ranks of a host are dealt out to its GPUs. Not yet run on a GPU, never on several hosts.
@@ -65,17 +70,17 @@ class MpiBackend(NumpyBackend):
     Parameters
     ----------
     comm : mpi4py.MPI.Comm, optional
-        As many ranks as a plan has devices; MPI.COMM_WORLD by default.
+        Of as many ranks as a plan has devices, or of fewer; MPI.COMM_WORLD by default.
     collectives : bool, optional
-        Whether the plan's collectives are MPI's: nonblocking calls on a communicator of their group, made with the
-        deployment; what `tapestry_exec.mpi.collectives` lists goes in single messages all the same. Bits, bytes
-        and events are those of single messages. Not by default: a call is over when all of its parts have come and
-        gone, a message when this one has come. On one host under MPICH devices took 1.1 to 1.6 times as long; on
-        networks that do collectives in hardware it was never tried.
+        Whether the plan's collectives are MPI's, where each rank has one device: nonblocking calls on a communicator of
+        their group, made with the deployment; what `tapestry_exec.mpi.collectives` lists goes in single messages all
+        the same. Bits, bytes and events are those of single messages. Not by default: a call is over when all of its
+        parts have come and gone, a message when this one has come. On one host under MPICH devices took 1.1 to 1.6
+        times as long; on networks that do collectives in hardware it was never tried.
     device : "numpy", "nccl" or NcclBackend
-        What a rank's device is: an arena of its process, or a GPU; ``NcclBackend([1], tf32=True)`` says which one, and
-        has options. On GPUs nothing is saved (`checkpoints`), the plan's collectives are NCCL's, and a run without a
-        deployment begins NCCL anew.
+        What a device is: an arena of its rank's process, or the GPU of a rank of its own; ``NcclBackend([1],
+        tf32=True)`` says which one, and has options. On GPUs nothing is saved (`checkpoints`), the plan's collectives
+        are NCCL's, and a run without a deployment begins NCCL anew.
 
     Attributes
     ----------
@@ -86,7 +91,8 @@ class MpiBackend(NumpyBackend):
     ------
     BackendUnavailable
         When mpi4py or an MPI library is not installed; when a plan is run, on all ranks and before its first step, also
-        where one of them has no CuPy, NCCL or GPU, or two have the same GPU.
+        where ranks are more than devices, or fewer with GPUs or collectives, where one of them has no CuPy, NCCL or
+        GPU, or two have the same GPU.
 
     Examples
     --------
@@ -135,7 +141,8 @@ class MpiBackend(NumpyBackend):
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
-        if self.given is None:  # else it is the GPU's, which is asked when it is there
+        # A GPU is asked when it is there, and where a rank has several devices the plan says which, as it begins.
+        if self.given is None and self.comm.size >= len(nbytes):
             check_room(nbytes[self.comm.rank : self.comm.rank + 1])
 
     def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
@@ -145,21 +152,37 @@ class MpiBackend(NumpyBackend):
 
     def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
         """Tell the other ranks, which wait for this one, that it does not run."""
-        if self.comm.size != prepared.plan.mesh.size:
-            return  # which all of them refuse
+        try:
+            self._deal(prepared)
+        except BackendUnavailable:
+            return  # which all of them raise
         mail = Mail(duplicate(self.comm), {})
         mail.exchange({"wrong": f"{type(error).__name__}: {error}"})
         mail.close()
 
+    def _deal(self, prepared: PreparedPlan) -> Dealing:
+        """The devices of each rank, by the plan and the number of ranks alone: all find the same."""
+        size, ranks, why = prepared.plan.mesh.size, self.comm.size, ""
+        if ranks == size:
+            return deal_singly(size)
+        if ranks > size:
+            why = "some would have no device"
+        elif self.given is not None:
+            why = "with device='nccl' each rank has one GPU"
+        elif self.collectives:
+            why = "with collectives=True each rank has one device"
+        if why:
+            raise BackendUnavailable(
+                f"backend 'mpi': the plan has {size} devices and the program {ranks} ranks; begin it with mpiexec -n "
+                f"{size} python …, or plan for Mesh({ranks}): {why}"
+            )
+        return Dealing(share_out(prepared.seconds, ranks))
+
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""
-        size, steps = what.prepared.plan.mesh.size, what.prepared.steps
-        if self.comm.size != size:
-            raise BackendUnavailable(
-                f"backend 'mpi': the plan has {size} devices and the program {self.comm.size} ranks; begin it with "
-                f"mpiexec -n {size} python …, or plan for Mesh({self.comm.size})"
-            )
-        last = FIRST + max((at.step.tag for at in steps if isinstance(at.step, Send)), default=0)
+        size, steps, dealing = what.prepared.plan.mesh.size, what.prepared.steps, self._deal(what.prepared)
+        tag = max((at.step.tag for at in steps if isinstance(at.step, Send)), default=0)
+        last = FIRST + (tag + 1) * dealing.most**2 - 1
         if last > self.most_tags and self.given is None:
             raise BackendUnavailable(
                 f"backend 'mpi': the plan has messages up to tag {last:,}, and this MPI library has {self.most_tags:,} "
@@ -167,15 +190,25 @@ class MpiBackend(NumpyBackend):
             )
         try:
             gpu = None if self.given is None else load_from_wing("NcclRank")(self.given, self.comm.rank, size)
-        except ValueError as error:
+            if self.comm.size < size:
+                held = count_held(what)
+                check_room([held[device] for device in dealing.groups[self.comm.rank]])
+        except (ValueError, MemoryError) as error:
             self.refuse(what.prepared, error)
             raise
-        return MpiSession(what, self.comm, self.calls if self.collectives else None, gpu)
+        return MpiSession(what, self.comm, dealing, self.calls if self.collectives else None, gpu)
 
 
 def _tell_way(told: Counter[str] | None) -> str:
     """How collectives go; what is counted says it."""
     return "single messages" if told is None else "MPI's calls"
+
+
+def count_held(what: Deployed) -> Sequence[int]:
+    """By device: bytes of its arena, and of what it holds beside that."""
+    if what.stays is None:
+        return what.prepared.arenas_nbytes
+    return [a + b for a, b in zip(what.stays.arenas_nbytes, what.stays.nbytes_held, strict=True)]
 
 
 class _Refused(Exception):
@@ -190,47 +223,50 @@ class CountsTold:
     """
 
     def __init__(self) -> None:
-        self.mine: tuple[bytes, bytes] | None = None
+        self.mine: dict[int, tuple[bytes, bytes]] = {}
+        """By device of this rank."""
         self.known: dict[int, tuple[bytes, bytes]] = {}
-        """By rank."""
+        """By device."""
 
     def forget(self) -> None:
         """Tell all events in the next run."""
-        self.mine = None
+        self.mine.clear()
         self.known.clear()
 
-    def write(self, begin: float, error: float, counts: Counts) -> bytes:
-        """What this rank counted, in a run that began at a time, known but for an error."""
+    def write(self, device: int, begin: float, error: float, counts: Counts) -> bytes:
+        """What a device of this rank counted, in a run that began at a time, known but for an error."""
         _, (links, *numbers, timed, told) = counts.__reduce__()
-        before, self.mine = self.mine, (timed.events, told)
-        if before is not None and before == self.mine:
+        before, now = self.mine.get(device), (timed.events, told)
+        self.mine[device] = now
+        if before == now:
             timed, told = timed._replace(events=b""), b""
         pairs = [(*link, nbytes) for link, nbytes in links.items()]
         return msgspec.msgpack.encode((begin, error, pairs, numbers, *timed, told))
 
-    def read(self, rank: int, packed: Any) -> tuple[float, float, Counts]:
-        """What a rank wrote."""
+    def read(self, device: int, packed: Any) -> tuple[float, float, Counts]:
+        """What was written of a device."""
         begin, error, pairs, numbers, events, times, told = msgspec.msgpack.decode(packed)
         if events:
-            self.known[rank] = events, told
+            self.known[device] = events, told
         else:
-            events, told = self.known[rank]
+            events, told = self.known[device]
         links = Counter({(src, dst): nbytes for src, dst, nbytes in pairs})
         placed, copied, spilled, flop, peak = numbers
         return begin, error, Counts(links, placed, copied, spilled, flop, peak, Timed(events, times), told)
 
 
 class MpiSession:
-    """The device of this rank; `told` counts its collective calls, without it there are none; `gpu` makes it a GPU."""
+    """The devices of this rank; `told` counts its collective calls, without it there are none; `gpu` makes it a GPU."""
 
-    def __init__(self, what: Deployed, comm: Any, told: Counter[str] | None, gpu: Any = None) -> None:
-        self.what, self.plan, self.gpu = what, what.prepared.plan, gpu
-        self.parts = list(list_parts(what))
-        self.part = self.parts[comm.rank]
-        self.mail = Mail(duplicate(comm), self.part.list_receipts() if gpu is None else {})
+    def __init__(self, what: Deployed, comm: Any, dealing: Dealing, told: Counter[str] | None, gpu: Any = None) -> None:
+        self.what, self.plan, self.dealing, self.gpu = what, what.prepared.plan, dealing, gpu
+        self.rank, self.parts = comm.rank, list(list_parts(what))
+        self.own = [self.parts[device] for device in dealing.groups[self.rank]]
+        """Of the devices of this rank."""
+        self.mail = Mail(duplicate(comm), dealing.list_receipts(self.own) if gpu is None else {}, dealing)
         self.told = CountsTold()
         self.dtypes = [[part.work.buffers[number].dtype for _, number, _ in part.outputs] for part in self.parts]
-        self.member: Member | None = None
+        self.team: Team | None = None
         self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)
         try:
             self._begin(told)
@@ -239,7 +275,7 @@ class MpiSession:
             raise
 
     def _begin(self, told: Counter[str] | None) -> None:
-        ranks = [f"rank {rank}" for rank in range(len(self.parts))]
+        ranks = [f"rank {rank}" for rank in range(len(self.dealing.groups))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
         more["outputs"] = ", ".join(one.name for one in self.what.prepared.outputs)
         found = self.mail.exchange({**find_versions(), **more, "clock": name_clock(), "bell": self.mail.bell.tell()})
@@ -248,7 +284,7 @@ class MpiSession:
         clocks = [facts.pop("clock", "") for facts in found]
         bells = [facts.pop("bell", ("", [])) for facts in found]
         self.mail.is_one_clock = len(set(clocks)) == 1
-        self.mail.bell.meet(self.part.device, bells, clocks)
+        self.mail.bell.meet(self.rank, bells, clocks)
         for name, facts in zip(ranks, found, strict=True):
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
@@ -256,7 +292,7 @@ class MpiSession:
         bell = self.mail.bell
         bell.sees_all = all(self.mail.exchange(bool(bell.mine.place) and len(bell.pages) == len(ranks) - 1))
         if self.gpu is None:
-            self.member = Member(self.part, load_backend("numpy"), self.mail, near=())
+            self.team = Team.of(self.own, self.dealing, self.mail)
         else:
             self._begin_on_gpu(self.gpu, seen)
         if told is not None:
@@ -264,7 +300,7 @@ class MpiSession:
             self.mail.calls = Calls(self.mail.mpi, self.mail.comm, calls, told)
         if self.what.stays is not None:
             placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
-            compare_placed(self.what, placed)
+            compare_placed(self.what, [nbytes for some in placed for nbytes in some])
 
     def _look_around(self) -> dict[str, Any]:
         """What a rank tells of its device."""
@@ -278,12 +314,13 @@ class MpiSession:
             return {"devices": "GPUs", "wrong": f"{type(error).__name__}: {error}"}
 
     def _begin_on_gpu(self, gpu: RankDevice, seen: Sequence[Seen]) -> None:
-        gpu.gpu = deal_gpus(seen)[self.part.device]
-        gpu.receipts = self.part.list_receipts()
-        self.part = order_by_plan(self.what, self.part)
+        (part,) = self.own
+        gpu.gpu = deal_gpus(seen)[self.rank]
+        gpu.receipts = part.list_receipts()
+        part = self.own[0] = order_by_plan(self.what, part)
 
         def open_it() -> None:
-            self.member = Member(self.part, cast("Backend[Any]", gpu), gpu)
+            self.team = Team({part.device: Member(part, cast("Backend[Any]", gpu), gpu)})
             gpu.where = lambda: self._step
 
         self._agree(open_it)
@@ -291,7 +328,7 @@ class MpiSession:
 
     def _join(self, gpu: RankDevice) -> None:
         """Begin NCCL with all ranks: with the first run, and after one that failed."""
-        number, *_ = self._agree(gpu.make_id if self.part.device == 0 else lambda: None)
+        number, *_ = self._agree(gpu.make_id if self.rank == 0 else lambda: None)
         self._agree(lambda: join_aside(gpu, number, lambda done: self.mail.wait_for(done, "all ranks to join NCCL")))
 
     def _agree(self, work: Any) -> list[Any]:
@@ -312,19 +349,19 @@ class MpiSession:
     @property
     def _step(self) -> int:
         """The plan's step that this rank is at; -1 before the first one."""
-        return -1 if self.member is None else self.member.at
+        return -1 if self.team is None else self.team.step
 
     def close(self) -> None:
-        """Give the device back, and the communicator."""
+        """Give the devices back, and the communicator."""
         if self.gpu is not None:
             self.gpu.give_up()
-        if self.member is not None:
-            self.member.leave()
+        if self.team is not None:
+            self.team.leave()
         self.mail.close()
 
-    def _place(self) -> Any:
-        assert self.member is not None, "all have begun"
-        return self.member.place(self.what.constants)
+    def _place(self) -> list[int]:
+        assert self.team is not None, "all have begun"
+        return self.team.place(self.what.constants)
 
     def _begin_together(self, cut: int) -> float:
         """Wait for all ranks; the time by this one's clock."""
@@ -342,7 +379,7 @@ class MpiSession:
                 "with all ranks"
             )
         if savings.is_on:  # the first rank says for all which attempt it is
-            begin = savings.begin if self.part.device == 0 else lambda: None
+            begin = savings.begin if self.rank == 0 else lambda: None
             (start, *_), _ = self.generations.begin(self.what.prepared, lambda: self._end_together(begin))
         else:
             start = None
@@ -365,7 +402,7 @@ class MpiSession:
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, begin, total = sorted(host), 0.0, 0
         if progress is not None:
-            total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
+            total = sum(not isinstance(at.step, Send) for part in self.own for at in part.list_steps(given))
         feeds = {**self.what.constants, **host}
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         done, last = 0, ""
@@ -377,18 +414,23 @@ class MpiSession:
                 progress(done, total, node)
 
         def work() -> Any:
-            assert self.member is not None, "all have begun"
-            counts, taken = self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
-            cells = [pickle.PickleBuffer(one.reshape(-1).view(np.uint8).data) for one in taken]
-            return self.told.write(begin, self.mail.clock_error, counts), cells
+            assert self.team is not None, "all have begun"
+            found = self.team.run(feeds, given, begin, errors, None if progress is None else tell, start)
+            return [
+                (
+                    self.told.write(part.device, begin, self.mail.clock_error, counts),
+                    [pickle.PickleBuffer(one.reshape(-1).view(np.uint8).data) for one in taken],
+                )
+                for part, (counts, taken) in zip(self.own, found, strict=True)
+            ]
 
         begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
-        answers = self._end_together(work)
+        answers = [one for some in self._end_together(work) for one in some]  # by device, as those of a rank follow
         seconds = perf_counter() - begin
         if progress is not None:
             progress(total, total, last)
         try:
-            told = [self.told.read(rank, packed) for rank, (packed, _) in enumerate(answers)]
+            told = [self.told.read(device, packed) for device, (packed, _) in enumerate(answers)]
         except BaseException as ended:  # of later runs it would lack what others do not tell again
             self.mail.lose(ended)
             raise
@@ -401,7 +443,7 @@ class MpiSession:
         links = {link: nbytes for one in counts for link, nbytes in one.links.items() if nbytes}
         if start is None or start.written is None:
             return make_result(self.what.prepared, cells, counts, seconds, links, clock_error=error)
-        written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
+        written = replace(start.written, is_writer=self.rank == 0)  # of what no rank writes alone
         result = make_result(self.what.prepared, cells, counts, seconds, links, written, clock_error=error)
         self.mail.exchange(None)  # so that all read what was written
         self.mail.finish()
@@ -415,7 +457,7 @@ class MpiSession:
         GenerationEnded
             On all ranks, when one raised.
         """
-        answer: tuple[str, Any, int]
+        answer: tuple[str, Any, int]  # with the step of the device whose turn it is
         interrupted: BaseException | None = None
         watch = Watch(self.gpu, self.mail.look) if self.gpu is not None and self.gpu.is_joined else None
         try:
@@ -430,9 +472,10 @@ class MpiSession:
             interrupted = error
             answer = "failed", RuntimeError(f"interrupted by {type(error).__name__}"), self._step
             self.mail.tell_failure()
-        answers = self.mail.exchange((*answer, 0 if self.member is None else int(self.member.board[1])))
-        sent = [nbytes for *_, nbytes in answers]
-        failed = [(rank, raised, step) for rank, (word, raised, step, _) in enumerate(answers) if word == "failed"]
+        device, mine = (self.own[0].device, [0] * len(self.own)) if self.team is None else self.team.tell()
+        answers = self.mail.exchange((*answer, device, mine))
+        sent = [nbytes for *_, some in answers for nbytes in some]
+        failed = [(rank, *rest) for rank, (word, *rest, _) in enumerate(answers) if word == "failed"]
         if failed or any(word == "stopped" for word, *_ in answers):
             if self.gpu is not None:
                 self.gpu.give_up()
@@ -444,9 +487,9 @@ class MpiSession:
             self.mail.finish()
         if interrupted is not None:
             raise interrupted
-        for rank, raised, step in failed:
+        for rank, raised, step, device in failed:
             if isinstance(raised, _Refused):
                 raise BackendUnavailable(f"backend 'mpi': rank {rank} does not run: {raised}; no rank does")
             why = str(raised) if isinstance(raised, StepFailed) else f"{type(raised).__name__}: {raised}"
-            raise GenerationEnded(rank, step if step >= 0 else None, why, sent, raised)
-        return [value for _, value, _, _ in answers]
+            raise GenerationEnded(device, step if step >= 0 else None, why, sent, raised)
+        return [value for _, value, *_ in answers]

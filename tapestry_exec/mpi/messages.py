@@ -17,6 +17,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.collectives import HEAD, Calls, fill
+from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.mpi.tuning import (
     ALIGNED_NBYTES,
     AT_ONCE_NBYTES,
@@ -32,7 +33,7 @@ from tapestry_exec.mpi.tuning import (
     WANTED_SECONDS,
     YIELD_SECONDS,
 )
-from tapestry_exec.run import Parcel, tuning
+from tapestry_exec.run import Parcel, tell_devices, tuning
 
 SIZE = struct.Struct("q")
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
@@ -57,6 +58,10 @@ class ParcelIn(NamedTuple):
     requests: list[Any]
     start: Callable[[], None]
     is_here: Callable[[], bool]
+    who: str
+    """The device that it is for, as errors have it."""
+    what: str
+    """What that waits for."""
 
 
 class ParcelOut(NamedTuple):
@@ -90,13 +95,19 @@ class Mail:
     comm : mpi4py.MPI.Comm
         That nobody else uses.
     receipts : mapping of (peer, tag) to (cells, dtype)
-        The parcels that come here.
+        The parcels that come here. Peers are ranks, and tags the numbers of parcels by `Dealing`.
+    dealing : Dealing, optional
+        By which errors name devices; without it each rank has one.
     """
 
-    def __init__(self, comm: Any, receipts: Mapping[tuple[int, int], tuple[int, str]]) -> None:
+    def __init__(
+        self, comm: Any, receipts: Mapping[tuple[int, int], tuple[int, str]], dealing: Dealing | None = None
+    ) -> None:
         from mpi4py import MPI
 
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
+        self.dealing = dealing or deal_singly(comm.size)
+        self.who = tell_devices(self.dealing.groups[comm.rank])
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
         self.clock_error = 0.0
@@ -190,26 +201,32 @@ class Mail:
         one = self.incoming.get((peer, tag)) or self._expect(tag, peer)
         one.start()
         if not one.is_here():
-            self._wait_for_parcel(tag, peer, one)
+            self._wait_for_parcel(peer, one)
         count = len(one.requests)
         self.taken[peer] += count
         self.bell.taken[peer] += count
         packed, seconds = HEAD.unpack_from(one.head)
         return Parcel(one.cells, packed + self.begin, seconds)
 
+    def is_there(self, tag: int, peer: int) -> bool:
+        """Whether a parcel, or its first piece, has come."""
+        return bool(self.comm.Iprobe(peer, FIRST + tag))
+
     def _expect(self, tag: int, peer: int) -> ParcelIn:
         """Where a parcel comes to; all come to the same memory, one after the other."""
         cells, dtype = self.receipts[peer, tag]
         room, byte = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize], self.mpi.BYTE
         requests = [self.comm.Recv_init([room[at], byte], peer, FIRST + tag) for at in list_pieces(len(room))]
-        found = ParcelIn(room.data, room[HEAD_NBYTES:].view(dtype), requests, *self._bind(requests))
+        number, source, target = self.dealing.read(tag, peer, self.comm.rank)
+        names = f"device {target}", f"what device {source} sends under tag {number}"
+        found = ParcelIn(room.data, room[HEAD_NBYTES:].view(dtype), requests, *self._bind(requests), *names)
         self.incoming[peer, tag] = found
         return found
 
-    def _wait_for_parcel(self, tag: int, peer: int, one: ParcelIn) -> None:
+    def _wait_for_parcel(self, peer: int, one: ParcelIn) -> None:
         is_large = len(one.requests) == 1 and len(one.head) > AT_ONCE_NBYTES
         try:
-            self._wait(one.is_here, True, f"what device {peer} sends under tag {tag}", peer, is_large)
+            self._wait(one.is_here, True, one.what, peer, is_large, one.who)
         except BaseException:
             for request in one.requests:
                 status, came = self.mpi.Status(), request.Test()  # also where all had come, as that was interrupted
@@ -356,11 +373,17 @@ class Mail:
         return room
 
     def _wait(
-        self, is_here: Callable[[], Any], ends_early: bool, what: str, peer: int | None = None, is_brief: bool = False
+        self,
+        is_here: Callable[[], Any],
+        ends_early: bool,
+        what: str,
+        peer: int | None = None,
+        is_brief: bool = False,
+        who: str | None = None,
     ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
         self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
-        wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
+        wait_until(is_here, self.look if ends_early else None, who or self.who, what, self.pace)
 
     def look(self) -> None:
         """Raise OtherFailed when another rank has told that it failed."""

@@ -33,7 +33,7 @@ from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Mesh, ShardPlan, least_memory, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import HOST, Collective, Compute, Copy, Recv, Reduce, Send, spill
-from tests.exec.mpi.ranks import list_exchanges, refuse
+from tests.exec.mpi.ranks import list_exchanges, ranks_of, refuse
 from tests.exec.own_ops import Later, as_relu, raise_first
 from tests.exec.run.test_collectives_as_one import CASES, feeds_of, product
 from tests.exec.run.test_deploy import training_step
@@ -54,15 +54,6 @@ def make_backend(comm: Any = WORLD, gpu_count: int = 4, **options: Any) -> MpiBa
 def one_process() -> NcclBackend:
     """All devices simulated in this process: the same kernels, whose sums have other bits than BLAS may give."""
     return make_backend().given
-
-
-@contextmanager
-def ranks_of(size: int) -> Iterator[Any]:
-    """A communicator of the first ranks; none on the others."""
-    comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
-    yield comm
-    if comm != MPI.COMM_NULL:
-        comm.Free()
 
 
 def assert_alike(found: Any, wanted: Any) -> None:
@@ -275,7 +266,7 @@ def be_refused() -> None:
             backend.given.cupy.cuda.nccl.NcclCommunicator.__init__ = lambda *given: (wait(1.5), init(*given))[1]
         told("rank [013] does not run: TimeoutError: device [013] waited 1 s for all ranks to join NCCL", backend)
     few = made(WORLD.size + 1)
-    words = r"5 devices and the program 4 ranks; begin it with mpiexec -n 5"
+    words = "5 devices and the program 4 ranks; begin it with mpiexec -n 5 .*: with device='nccl' each rank has one GPU"
     refuse(BackendUnavailable, words, lambda: run(*few, backend=make_backend()))
     saved = partial(run, p, inputs, backend=make_backend(), checkpoints=Checkpoints("nowhere", after=["act"]))
     refuse(ValueError, "neither writes nor reads", saved)

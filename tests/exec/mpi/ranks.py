@@ -8,8 +8,10 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -26,7 +28,7 @@ from tapestry_plan.steps import spill
 from tests.exec.own_ops import Later, as_relu, die_first, raise_first
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
-from tests.exec.small_networks import exchange_rows, read_cases
+from tests.exec.small_networks import Case, exchange_rows, read_cases
 from tests.ways_of_running import assert_same
 
 WORLD = MPI.COMM_WORLD
@@ -42,18 +44,28 @@ def refuse(error: type[BaseException] | tuple[type[BaseException], ...], words: 
         raise AssertionError(f"nothing was raised, where {words} was to be said")
 
 
+@contextmanager
+def ranks_of(size: int) -> Iterator[Any]:
+    """A communicator of the first ranks; none on the others."""
+    comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
+    yield comm
+    if comm != MPI.COMM_NULL:
+        comm.Free()
+    met = WORLD.Ibarrier()
+    while not met.Test():  # in `Split` the others would keep a core each
+        time.sleep(1e-3)
+
+
 def run_networks(file: str) -> None:
     """Each on as many ranks as its plan has devices."""
     for case in read_cases(Path(file)):
-        size = case.plan.mesh.size
-        comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
-        if comm != MPI.COMM_NULL:
-            for backend in MpiBackend(comm), MpiBackend(comm, collectives=True):
-                found = run(case.plan, case.inputs, backend=backend)
-                assert_same(found, case.wanted)
-                assert found.nbytes_by_link == case.plan.nbytes_by_link
-                assert backend.calls == (count_collectives(case.plan, comm.rank) if backend.collectives else {})
-            comm.Free()
+        with ranks_of(case.plan.mesh.size) as comm:
+            if comm != MPI.COMM_NULL:
+                for backend in MpiBackend(comm), MpiBackend(comm, collectives=True):
+                    found = run(case.plan, case.inputs, backend=backend)
+                    assert_same(found, case.wanted)
+                    assert found.nbytes_by_link == case.plan.nbytes_by_link
+                    assert backend.calls == (count_collectives(case.plan, comm.rank) if backend.collectives else {})
         if WORLD.rank == 0:
             print(case.name, "has the bits of one loop", flush=True)
 
@@ -169,13 +181,18 @@ def run_often() -> None:
     seen: list[tuple[int, int, str]] = []
     assert_same(run(p, inputs, backend="mpi", progress=lambda *at: seen.append(at)), wanted)
     assert seen[-1][0] == seen[-1][1] and "act" in {name for _, _, name in seen}
-    # Of inputs a rank reads what its device is given, and no other cell.
-    mine = np.full_like(inputs["x"], np.nan)
-    for name, regions in list_placements(PreparedPlan(p).programs[WORLD.rank]):
-        if name == "x":
-            unpack(pack(inputs["x"], (0, 0), regions), mine, (0, 0), regions)
+    assert_same(run(p, {"x": leave_others(p, inputs["x"], [WORLD.rank])}, backend="mpi"), wanted)
+
+
+def leave_others(p: ShardPlan, x: np.ndarray, devices: Sequence[int]) -> np.ndarray:
+    """Of an input what these devices are given: no other cell is read by their rank."""
+    mine = np.full_like(x, np.nan)
+    for device in devices:
+        for name, regions in list_placements(PreparedPlan(p).programs[device]):
+            if name == "x":
+                unpack(pack(x, (0, 0), regions), mine, (0, 0), regions)
     assert np.isnan(mine).any()
-    assert_same(run(p, {"x": mine}, backend="mpi"), wanted)
+    return mine
 
 
 def go_on(folder: str) -> None:
@@ -213,13 +230,14 @@ def fail_together() -> None:
 
 
 class Moody:
-    """What `relu` gives; it raises while it is told to."""
+    """What `relu` gives; it raises while it is told to, of blocks that begin at some rows, or of all."""
 
     __name__ = "moody"
     raises = False
+    rows: Sequence[int] | None = None
 
     def __call__(self, xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
-        if self.raises:
+        if self.raises and (self.rows is None or shard.index.start[0] in self.rows):
             raise FloatingPointError("too hot")
         xp.maximum(inputs[0], 0, out=outputs[0])
 
@@ -252,11 +270,119 @@ def fail_by_heart() -> None:
                 refuse((ValueError, BackendUnavailable), r"has shape \(3, 24\)", partial(placed.run, {"x": wrong}))
             else:
                 assert_same(placed.run(inputs), wanted)
-        assert cast(Any, placed)._session.member.interpreter.by_heart and mail.outgoing and not mail.sent
+        member = cast(Any, placed)._session.team.members[WORLD.rank]
+        assert member.interpreter.by_heart and mail.outgoing and not mail.sent
         WORLD.Barrier()
         assert not mail.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
         assert not any(map(mail.bell.count_untaken, mail.bell.pages))
         placed.close()
+
+
+def share_ranks(file: str) -> None:
+    """Ranks with several devices, evenly and not, do all that those with one do: often, saved, failing, refused."""
+    step = training_step()  # on all ranks, as it draws
+    for size in 2, 3:
+        with ranks_of(size) as comm:
+            if comm != MPI.COMM_NULL:
+                share_rank(comm, read_cases(Path(file)), f"{file}.shared{size}")
+                keep_state(comm, *step, f"{file}.state{size}")
+                fail_on_one(comm)
+
+
+def share_rank(comm: Any, cases: Sequence[Case], folder: str) -> None:
+    """Of several devices, one loop knows the steps by heart behind the second run."""
+    backend, alone = MpiBackend(comm), {2: {(0, 1), (2, 3)}, 3: {(0,), (1, 2), (3,)}}
+    for name, p, inputs, wanted in cases:
+        with deploy(p, backend=backend) as placed, deploy(p, backend="serial") as other:
+            for _ in range(4):
+                found = placed.run(inputs)
+                assert_same(found, other.run(inputs))
+                assert found.nbytes_by_link == p.nbytes_by_link and found.clock_error < 10
+            session = cast(Any, placed)._session
+            first = next(iter(session.team.members.values()))
+            assert set(session.dealing.groups) == alone[comm.size] and first.interpreter.rehearsal.together, name
+            seen: list[tuple[int, int, str]] = []
+            assert_same(placed.run(inputs, progress=lambda *at, seen=seen: seen.append(at)), other.run(inputs))
+            assert seen[-1][0] == seen[-1][1] and all(a <= b for (a, *_), (b, *_) in pairwise(seen))
+        assert_same(run(p, inputs, backend=backend), wanted)
+        if not name.startswith("sums"):
+            continue  # whose devices have more to save
+        stage = p.stages[len(p.stages) // 2].node
+        assert_same(run(p, inputs, backend=backend, checkpoints=Checkpoints(f"{folder}.{name}", after=[stage])), wanted)
+        for way in (backend, "serial"):
+            again = run(p, inputs, backend=way, resume=f"{folder}.{name}")
+            assert again.resumed_at and all(
+                again.outputs[one].tobytes() == array.tobytes() for one, array in wanted.outputs.items()
+            )
+        comm.Barrier()  # one may be resumed from while it is read elsewhere, but not saved to
+    p, inputs = made(4)
+    tight = spill(p, max(least_memory(p)))
+    assert_same(run(tight, inputs, backend=backend), run(tight, inputs, backend="serial"))
+    odd, fed = made(7)
+    assert_same(run(odd, fed, backend=backend), run(odd, fed, backend="serial"))
+    arenas, groups, sums = PreparedPlan(p).arenas_nbytes, sorted(alone[comm.size]), list[Sequence[int]]()
+    with mock.patch("tapestry_exec.mpi.backend.check_room", sums.append):
+        run(p, inputs, backend=backend)
+    assert sums == [[arenas[device] for device in groups[comm.rank]]]
+    mine = leave_others(p, inputs["x"], groups[comm.rank])
+    assert_same(run(p, {"x": mine}, backend=backend), run(p, inputs, backend="serial"))
+    with mock.patch("tapestry_exec.mpi.backend.check_room", side_effect=MemoryError("full") if not comm.rank else None):
+        words = "full" if not comm.rank else "rank 0 does not run: MemoryError: full; no rank does"
+        refuse((MemoryError, BackendUnavailable), words, lambda: run(p, inputs, backend=backend))
+    assert_same(run(p, inputs, backend=backend), run(p, inputs, backend="serial"))
+
+
+def keep_state(comm: Any, g: Graph, carry: dict[str, str], feeds: dict[str, np.ndarray], folder: str) -> None:
+    """A deployment hands results on, brings some outputs, and goes on with what it saved."""
+    q, backend = plan(g, Mesh((4,)), tie=carry), MpiBackend(comm)
+    for asked in (list(g.outputs)[-1:], None):
+        with (
+            deploy(q, backend=backend, carry=carry, outputs=asked) as placed,
+            deploy(q, backend="serial", carry=carry, outputs=asked) as other,
+        ):
+            for k in range(4):
+                given = feeds if k == 0 else {"x": feeds["x"]}
+                assert_same(placed.run(given), other.run(given))
+            more = {"checkpoints": Checkpoints(folder, seconds=1e-9)} if asked is None else {}
+            last = placed.run({"x": feeds["x"]}, **more)
+    with deploy(q, backend=backend, carry=carry) as placed:
+        found = placed.run({"x": feeds["x"]}, resume=folder)
+        assert all(found.outputs[name].tobytes() == array.tobytes() for name, array in last.outputs.items())
+    comm.Barrier()
+
+
+def fail_on_one(comm: Any) -> None:
+    """Whichever devices raise, at first or by heart, one of them is named by all ranks, and the next run is right."""
+    (p, inputs), op, chosen, backend = made(4), Moody(), np.random.default_rng(comm.size), MpiBackend(comm)
+    with deploy(p, backend="serial") as other:
+        wanted = other.run(inputs)
+    placed = deploy(p, backend=backend, ops=as_relu(op))
+    for turn in range(16):
+        op.raises = turn in (0, 2) or (turn > 6 and turn % 2 == 0)
+        if not op.raises:
+            assert_same(placed.run(inputs), wanted)
+            continue
+        devices = {turn % 4, *np.flatnonzero(chosen.random(4) < 0.3).tolist()}
+        op.rows = [4 * device for device in devices]
+        refuse(StepFailed, f"compute 'act' on device [{devices}].*too hot", lambda: placed.run(inputs))
+    with mock.patch("tapestry_exec.mpi.several.Ensemble.play", side_effect=KeyboardInterrupt if comm.rank else None):
+        if comm.rank:
+            refuse(KeyboardInterrupt, "", lambda: placed.run(inputs))
+    if not comm.rank:
+        refuse(StepFailed, "interrupted by KeyboardInterrupt", lambda: placed.run(inputs))
+    assert_same(placed.run(inputs), wanted)
+    mail = cast(Any, placed)._session.mail
+    comm.Barrier()
+    assert not mail.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG) and not any(map(mail.bell.count_untaken, mail.bell.pages))
+    placed.close()
+    if comm.size < 3:
+        return
+    patience, tuning.MAX_WAIT_SECONDS = tuning.MAX_WAIT_SECONDS, 1.0
+    with deploy(p, backend=backend, ops=as_relu(Later(1, "doze"))) as late:  # of device 0, in the first run
+        refuse(
+            StepFailed, r"device [1-3] waited 1 s for what device [0-2] sends under tag \d+", lambda: late.run(inputs)
+        )
+    tuning.MAX_WAIT_SECONDS = patience
 
 
 def fall_out_of_step() -> None:
@@ -340,12 +466,13 @@ def be_refused() -> None:
         r"rank 0 has plan \w+, rank 1 has \w+; make the plan once",
         lambda: run(mine, inputs, backend="mpi"),
     )
-    few = made(WORLD.size + 1)
-    refuse(
-        BackendUnavailable,
-        r"5 devices and the program 4 ranks; begin it with mpiexec -n 5",
-        lambda: run(*few, backend="mpi"),
-    )
+    few, many = made(WORLD.size - 1), made(WORLD.size + 1)
+    for told, words, backend in (
+        (few, "3 devices and the program 4 ranks; begin it with mpiexec -n 3 .*: some would have no device", "mpi"),
+        (many, "5 devices and the program 4 ranks; .*: with collectives=True each", MpiBackend(collectives=True)),
+    ):
+        refuse(BackendUnavailable, words, partial(run, *told, backend=backend))
+        refuse(BackendUnavailable, words, partial(deploy, told[0], backend=backend))
     wrong = {"x": inputs["x"][:3]} if WORLD.rank == 2 else inputs  # of one rank alone: all are told
     refuse(
         ValueError if WORLD.rank == 2 else BackendUnavailable,
@@ -432,6 +559,7 @@ def work(file: str) -> None:
         fail_within,
         state_errors,
         fail_by_heart,
+        partial(share_ranks, f"{file}.four"),
         fall_out_of_step,
         be_interrupted,
         give_back,
@@ -442,4 +570,5 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    {one.__name__: one for one in (work, wait_in_vain, die, die_within, raise_alone)}[sys.argv[1]](*sys.argv[2:])
+    every = work, wait_in_vain, die, die_within, raise_alone
+    {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])

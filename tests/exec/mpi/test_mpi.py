@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +23,7 @@ from tapestry_exec.mpi import messages
 from tapestry_exec.mpi.backend import CountsTold
 from tapestry_exec.mpi.bells import Bell, open_page
 from tapestry_exec.mpi.messages import Mail
+from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.run import Counts, Timed, TraceEvent
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
@@ -30,6 +32,8 @@ HERE = Path(sys.executable).with_name("mpiexec")
 MPIEXEC = str(HERE) if HERE.exists() else shutil.which("mpiexec")
 pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="there is no mpiexec")
 REPOSITORY = Path(__file__).parents[3]
+SHARED = "sums", "gpt2"
+"""The networks on four devices that each run tries on fewer ranks."""
 
 
 def run_ranks(*command: str, ranks: int = 4) -> subprocess.CompletedProcess[str]:
@@ -43,11 +47,12 @@ def run_ranks(*command: str, ranks: int = 4) -> subprocess.CompletedProcess[str]
 def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]], tmp_path: Path) -> None:
     """And they run often, go on from checkpoints, fail together, and refuse what does not fit."""
     write_cases(tmp_path / "cases", which)
+    write_cases(tmp_path / "cases.four", [one for one in EVERY if one[1] == 4 and (which is EVERY or one[0] in SHARED)])
     done = run_ranks("-m", "tests.exec.mpi.ranks", "work", str(tmp_path / "cases"))
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in which]
     every = ("run_often", "go_on", "fail_together", "be_refused", "call_together", "fail_within", "state_errors")
-    every += "fail_by_heart", "fall_out_of_step", "be_interrupted", "give_back"
+    every += "fail_by_heart", "share_ranks", "fall_out_of_step", "be_interrupted", "give_back"
     assert done.stdout.splitlines() == [*told, *(f"{one} done" for one in every)]
 
 
@@ -59,6 +64,18 @@ def test_what_is_no_communicator_is_named() -> None:
 def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
     done = run_ranks("-m", "tests.exec.mpi.ranks", "wait_in_vain", ranks=2)
     assert done.stdout.count("waited in vain") == 1, done.stderr
+
+
+def test_numbers_of_parcels_tell_them_apart() -> None:
+    """Between the same two ranks none is of two parcels, and each says which one it is of."""
+    for groups in (((0,), (1,), (2,)), ((0, 1), (2,)), ((0, 1), (2, 3, 4), (5,))):
+        dealing, seen = Dealing(groups), dict[tuple[int, int, int], tuple[int, int, int]]()
+        for tag, source, target in product(range(5), range(len(dealing.ranks)), range(len(dealing.ranks))):
+            here, there = dealing.ranks[source], dealing.ranks[target]
+            number = dealing.number(tag, source, target)
+            assert seen.setdefault((here, there, number), (tag, source, target)) == (tag, source, target)
+            assert dealing.read(number, here, there) == (tag, source, target)
+            assert dealing.most > 1 or number == tag
 
 
 @pytest.mark.parametrize(
@@ -298,7 +315,8 @@ def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, mo
     mail = Mail.__new__(Mail)
     mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
     mail.calls, mail.pace, mail.incoming, mail.bell = mock.Mock(calls=[]), messages.Pace(), {}, Bell(2)
-    mail.comm, mail.mpi = mock.Mock(Recv_init=lambda *_: request), mock.Mock(Status=lambda: status)
+    mail.comm, mail.mpi = mock.Mock(Recv_init=lambda *_: request, rank=0), mock.Mock(Status=lambda: status)
+    mail.dealing = deal_singly(2)
     monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
     with pytest.raises(TimeoutError, match="it took too long"):
         mail.recv(7, 1)
@@ -349,7 +367,7 @@ def test_events_that_are_the_same_are_told_once() -> None:
     ranks = [CountsTold(), CountsTold()]
 
     def tell(counts: Counts) -> int:
-        told = ranks[0].write(1.5, 0.25, counts)
+        told = ranks[0].write(0, 1.5, 0.25, counts)
         for one in ranks:
             begin, error, found = one.read(0, told)
             assert (begin, error) == (1.5, 0.25) and found.__reduce__() == counts.__reduce__()
