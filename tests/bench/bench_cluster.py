@@ -50,7 +50,7 @@ from tapestry_plan.onnx import light_model  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_cluster.md")
 SIZES, ROUNDS, AIM, LAUNCH_AIM = (2, 4), 15, 1.3, 20.0
-WAYS = ("one loop", "shared memory", "MPI", "Dask, TCP")
+WAYS = ("one loop", "shared memory", "MPI", "Dask, TCP", "MPI, 2 ranks")
 WORD_ROUNDS, WORD_RUNS, WORD_AIM = 5, 60, 2.0
 
 
@@ -89,11 +89,11 @@ def run_twice(run: Callable[[], RunResult]) -> Ran:
 class Ranks:
     """The ranks of an MPI program that run a deployed plan when they are told, and sleep meanwhile."""
 
-    def __init__(self, p: ShardPlan, inputs: dict[str, Any], folder: Path) -> None:
+    def __init__(self, p: ShardPlan, inputs: dict[str, Any], folder: Path, count: int) -> None:
         (folder / "case").write_bytes(pickle.dumps((p, inputs)))
         there = Path(sys.executable).with_name("mpiexec")
         mpiexec = str(there) if there.exists() else shutil.which("mpiexec") or "mpiexec"
-        command = [mpiexec, "-n", str(p.mesh.size), sys.executable, str(HERE), "--rank", str(folder / "case")]
+        command = [mpiexec, "-n", str(count), sys.executable, str(HERE), "--rank", str(folder / "case")]
         self.program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ)
         self.ask()
 
@@ -141,10 +141,14 @@ def deployed(p: ShardPlan, inputs: dict[str, Any]) -> Iterator[dict[str, Callabl
             placed = stack.enter_context(deploy(p, backend=backend))
             return lambda: run_twice(lambda: placed.run(inputs))
 
-        ranks = Ranks(p, inputs, folder)
-        stack.callback(ranks.close)
+        size, asked = p.mesh.size, list[Callable[[], Any]]()
+        for count in (size, SIZES[0]):
+            ranks = Ranks(p, inputs, folder, count)
+            stack.callback(ranks.close)
+            asked.append(ranks.ask)
+        each, shared = asked
         yield dict(
-            zip(WAYS, (way("serial"), way(ProcessBackend(processes=p.mesh.size)), ranks.ask, way("dask")), strict=True)
+            zip(WAYS, (way("serial"), way(ProcessBackend(processes=size)), each, way("dask"), shared), strict=True)
         )
 
 
@@ -254,6 +258,7 @@ def main() -> None:
         "",
         f"`python tests/bench/bench_cluster.py --write`, {date.today()}, {machine()}.",
         "Each device has a process, also on fewer cores: what is compared is how parcels go between processes.",
+        "Of two ranks each has half of the devices, in turns.",
         f"Constants placed; {args.rounds} rounds, in which each way runs twice and the second time counts. Of whole",
         "runs, then of what devices do from the first step of any to the last: the median of milliseconds (least), and",
         "the median of the ratios to shared memory in the same round. Processors that others left free before and",
