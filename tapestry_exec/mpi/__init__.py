@@ -11,6 +11,7 @@
     messages      the transport, and what all ranks tell each other
     several       where ranks are fewer than devices: which a rank has, and how they take turns
     bells         how a rank that sleeps is woken by one of its machine that sends to it
+    endings       how a rank whose program has ended is missed by the others
     gpus          with ``MpiBackend(device="nccl")``: which GPU a rank has, and who watches it while NCCL is at work
     collectives   with ``MpiBackend(collectives=True)``: which of the plan's collectives are calls of MPI, and in what
                   order ranks begin them

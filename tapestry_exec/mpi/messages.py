@@ -17,11 +17,13 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.collectives import HEAD, Calls, fill
+from tapestry_exec.mpi.endings import Endings
 from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.mpi.tuning import (
     ALIGNED_NBYTES,
     AT_ONCE_NBYTES,
     BELL_SECONDS,
+    ENDED_SECONDS,
     FIRST_NAPS,
     HEAD_NBYTES,
     LOOKS_AFTER_RING,
@@ -116,6 +118,7 @@ class Mail:
         """Whether all ranks read the same one."""
         self.bell = Bell(comm.size)
         self.pace = Pace(self.bell)
+        self.endings = Endings(comm)
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Callable[[], bool]]] = []
@@ -383,7 +386,7 @@ class Mail:
     ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
         self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
-        wait_until(is_here, self.look if ends_early else None, who or self.who, what, self.pace)
+        wait_until(is_here, self.look if ends_early else None, who or self.who, what, self.pace, self.endings)
 
     def look(self) -> None:
         """Raise OtherFailed when another rank has told that it failed."""
@@ -463,8 +466,18 @@ class Pace:
                 self.known = bell.count_untaken(self.peer)
 
 
-def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:
-    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`; `look` is called now and then, and may raise."""
+def wait_until(
+    is_here: Callable[[], Any],
+    look: Callable[[], None] | None,
+    who: str,
+    what: str,
+    pace: Pace,
+    endings: Endings,
+) -> None:
+    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`, and no longer than all ranks' programs last.
+
+    `look` is called now and then, and may raise.
+    """
     looks, begin = 0, 0.0
     while not is_here():
         looks += 1
@@ -474,6 +487,8 @@ def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who:
         begin = begin or now
         if now - begin > tuning.MAX_WAIT_SECONDS:
             raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
+        if now - begin > ENDED_SECONDS:
+            endings.look(who, what)
         pace.rest(now - begin)
 
 
@@ -481,7 +496,8 @@ def duplicate(comm: Any) -> Any:
     """A communicator of the same ranks, which all take part in making."""
     made, request = comm.Idup()
     try:
-        wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
+        who, what = f"rank {comm.rank}", "all ranks to call run or deploy"
+        wait_until(request.Test, None, who, what, Pace(), Endings(comm))
     except BaseException:
         _ABANDONED.append((made, request))  # MPI writes there when the others come
         raise

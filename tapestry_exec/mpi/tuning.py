@@ -32,5 +32,7 @@ MAX_PIECES = 4
 """In how many pieces that MPI takes at once a message goes at most; MPICH takes 64 before the first one is read."""
 WATCH_SECONDS = 2e-3
 """How often the watch of a rank on a GPU looks whether a message is late, or another rank has failed."""
+ENDED_SECONDS = 2.0
+"""How long a rank waits before it looks whether others have ended, and behind that for what an ended one had sent."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""

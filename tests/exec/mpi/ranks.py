@@ -22,6 +22,7 @@ from mpi4py import MPI
 
 from tapestry_exec import BackendUnavailable, Checkpoints, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
+from tapestry_exec.mpi import endings, messages
 from tapestry_exec.run import PreparedPlan, list_placements, tuning
 from tapestry_plan import Graph, Mesh, Placed, ShardPlan, least_memory, ops, plan
 from tapestry_plan.steps import spill
@@ -541,6 +542,24 @@ def die() -> None:
     run(p, inputs, backend="mpi", ops=as_relu(die_first))
 
 
+def end_alone() -> None:
+    """One whose program ends with an error is missed at once: by those that run, and by those that begin to run."""
+    (p, inputs), seconds = made(WORLD.size), 0.4
+    with mock.patch.multiple(messages, ENDED_SECONDS=seconds), mock.patch.multiple(endings, ENDED_SECONDS=seconds):
+        with deploy(p, backend="mpi") as placed:
+            assert placed.run(inputs).outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+            if WORLD.rank == 1:
+                raise ArithmeticError("only here")
+            words = "the program of rank 1 has ended, while device 0 waited for all ranks to begin a run; look for"
+            refuse(BackendUnavailable, words.replace("0", str(WORLD.rank)), lambda: placed.run(inputs))
+            refuse(
+                BackendUnavailable, "ended with a run before, in which .* rank 1 has ended", lambda: placed.run(inputs)
+            )
+        words = rf"rank 1 has ended, while rank {WORLD.rank} waited for all ranks to call run"
+        refuse(BackendUnavailable, words, lambda: run(p, inputs, backend="mpi"))
+        print("missed it", flush=True)
+
+
 def raise_alone() -> None:
     if WORLD.rank == 1:
         raise ArithmeticError("only here")
@@ -570,5 +589,5 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    every = work, wait_in_vain, die, die_within, raise_alone
+    every = work, wait_in_vain, die, die_within, end_alone, raise_alone
     {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])

@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
-from tapestry_exec.mpi import messages
+from tapestry_exec.mpi import bells as bells_of
+from tapestry_exec.mpi import endings, messages
 from tapestry_exec.mpi.backend import CountsTold
 from tapestry_exec.mpi.bells import Bell, open_page
+from tapestry_exec.mpi.endings import Endings
 from tapestry_exec.mpi.messages import Mail
 from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.run import Counts, Timed, TraceEvent
@@ -64,6 +66,32 @@ def test_what_is_no_communicator_is_named() -> None:
 def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
     done = run_ranks("-m", "tests.exec.mpi.ranks", "wait_in_vain", ranks=2)
     assert done.stdout.count("waited in vain") == 1, done.stderr
+
+
+def test_a_rank_whose_program_has_ended_is_missed() -> None:
+    """By the others, which raise, and end with it in MPI's own end."""
+    begin = time.monotonic()
+    done = run_ranks("-m", "tests.exec.mpi.ranks", "end_alone", ranks=3)
+    assert done.stdout.count("missed it") == 2 and "only here" in done.stderr, done.stderr
+    assert done.returncode != 0 and time.monotonic() - begin < 60
+
+
+def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of one that has not ended, or whose page is not known, nothing is said."""
+    found, page, now = Endings(mock.MagicMock(rank=0)), bells_of.make_page(0), [10.0]
+    monkeypatch.setattr(found, "ranks", [4, 6, -1])
+    monkeypatch.setattr(endings, "_PAGES", {6: ("there", page)})
+    monkeypatch.setattr(endings, "monotonic", lambda: now[0])
+    for ended, at, raises in ((0, 10.0, False), (1, 20.0, False), (1, 21.9, False), (1, 22.1, True)):
+        page.ended[0], now[0] = ended, at
+        if raises:
+            with pytest.raises(
+                BackendUnavailable, match="the program of rank 1 has ended, while device 0 waited for x"
+            ):
+                found.look("device 0", "x")
+        else:
+            found.look("device 0", "x")
+    page.close()
 
 
 def test_numbers_of_parcels_tell_them_apart() -> None:
