@@ -280,7 +280,7 @@ class MpiSession:
         ranks = [f"rank {rank}" for rank in range(len(self.dealing.groups))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
         more["outputs"] = ", ".join(one.name for one in self.what.prepared.outputs)
-        more["bell"], more["page"] = self.mail.bell.tell(), find_place()
+        more["bell"], more["page"] = self.mail.bell.tell(), find_place() if len(ranks) > 1 else ""
         found = self.mail.exchange({**find_versions(), **more, "clock": name_clock()})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
