@@ -48,13 +48,14 @@ Report = Callable[[str], None]
 def calibrate(backend: str = "numpy", *, devices: int = 4, report: Report | None = None) -> Mesh:
     """Measure what kernels and copies of this machine take, and return a mesh with these rates.
 
-    It takes a few seconds. Devices of NumPy's backend share the processor: one runs at a time, with the threads that
-    the process has, and is measured so.
+    It takes a few seconds. Devices of NumPy's backend share the processor: one computes at a time, with the threads
+    that the process has, and is measured so. Messages are those of threads that run side by side, or with "serial"
+    those of one loop, which take a fourth of that.
 
     Parameters
     ----------
     backend : str
-        "numpy" or "cupy".
+        "numpy", "serial", "processes", "cupy", or another one whose devices are on one machine.
     devices : int
         How many devices the mesh is to have; they are taken for equal, and one of them is measured.
     report : callable, optional

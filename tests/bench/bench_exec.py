@@ -674,7 +674,7 @@ def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
     These are the calls of `np.matmul` that a run made, on the same arrays, again without anything of ours around them.
     """
     _, graph = open_model(name)
-    inputs, rates = random_inputs(graph, 0), calibrate()
+    inputs, rates = random_inputs(graph, 0), calibrate("serial")
     plans = [plan(graph, replace(rates, shape=(n,))) for n in (1, devices)]
     products, apart = [list_products(p, inputs) for p in plans], SerialBackend()
     with deploy(plans[1], backend="serial") as many:
@@ -724,8 +724,8 @@ def processor_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         f"## Processor time on {devices} devices",
         "",
         "Medians in milliseconds of processor time, in turns, BLAS on one thread; all devices in one loop, of plans "
-        "for the rates that `tapestry calibrate` measures first. Sharded is behind placing, in all is a run that "
-        "places. Products are a run's calls of "
+        "for the rates that `tapestry calibrate --backend serial` measures first. Sharded is behind placing, in all is "
+        "a run that places. Products are a run's calls of "
         "`np.matmul`, alone, on the same arrays: what BLAS takes longer for small matrices. Copies are packed, moved "
         "and unpacked between devices, or within one; places are taken and given back (`alloc`, `free`). What is left "
         "are further NumPy calls, and Python around them.",
