@@ -232,7 +232,7 @@ def _recurrence_passes(signature: Signature, attrs: Attrs) -> tuple[int, int]:
 
 
 def _step_flop(signature: Signature, attrs: Attrs) -> float:
-    return _flop_of_cell(signature.axes[2].size, attrs)
+    return _flop_of_cell(signature.inputs[2].projection.shape[-1], attrs)  # of the state, which is read whole
 
 
 def _flop_of_cell(width: int, attrs: Attrs) -> float:
