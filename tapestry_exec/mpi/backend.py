@@ -52,7 +52,7 @@ from tapestry_exec.run import (
 )
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import Send
-from tapestry_sets.limits import check_arguments, quote
+from tapestry_sets.limits import check_arguments, quote, tell_count
 
 
 class MpiBackend(NumpyBackend):
@@ -153,11 +153,7 @@ class MpiBackend(NumpyBackend):
             self.given.check(ops, runs)
 
     def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
-        """Tell the other ranks, which wait for this one, that it does not run."""
-        try:
-            self._deal(prepared)
-        except BackendUnavailable:
-            return  # which all of them raise
+        """Tell the other ranks, which wait for this one and may have other arguments, that it does not run."""
         mail = Mail(duplicate(self.comm), {})
         mail.exchange({"wrong": f"{type(error).__name__}: {error}"})
         mail.close()
@@ -165,40 +161,45 @@ class MpiBackend(NumpyBackend):
     def _deal(self, prepared: PreparedPlan) -> Dealing:
         """The devices of each rank, by the plan and the number of ranks alone: all find the same."""
         size, ranks, why = prepared.plan.mesh.size, self.comm.size, ""
+        has = f"the plan has {tell_count(size, 'device')} and the program {tell_count(ranks, 'rank')}"
         if ranks == size:
             return deal_singly(size)
         if ranks > size:
-            why = "some would have no device"
+            why = "each is to have a device"
         elif self.given is not None:
             why = "with device='nccl' each rank has one GPU"
         elif self.collectives:
             why = "with collectives=True each rank has one device"
         if why:
             raise BackendUnavailable(
-                f"backend 'mpi': the plan has {size} devices and the program {ranks} ranks; begin it with mpiexec -n "
-                f"{size} python …, or plan for Mesh({ranks}): {why}"
+                f"backend 'mpi': {has}, and {why}; begin it with mpiexec -n {size} python …, or plan for Mesh({ranks})"
             )
         return Dealing(share_out(prepared.seconds, ranks))
 
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""
-        size, steps, dealing = what.prepared.plan.mesh.size, what.prepared.steps, self._deal(what.prepared)
-        tag = max((at.step.tag for at in steps if isinstance(at.step, Send)), default=0)
-        last = FIRST + (tag + 1) * dealing.most**2 - 1
-        if last > self.most_tags and self.given is None:
-            raise BackendUnavailable(
-                f"backend 'mpi': the plan has messages up to tag {last:,}, and this MPI library has {self.most_tags:,} "
-                "at most: use another library, or backend='processes'"
-            )
+        size = what.prepared.plan.mesh.size
         try:
+            dealing = self._deal(what.prepared)
+            self._check_tags(what.prepared, dealing)
             gpu = None if self.given is None else load_from_wing("NcclRank")(self.given, self.comm.rank, size)
             if self.comm.size < size:
                 held = count_held(what)
                 check_room([held[device] for device in dealing.groups[self.comm.rank]])
-        except (ValueError, MemoryError) as error:
+        except (BackendUnavailable, ValueError, MemoryError) as error:
             self.refuse(what.prepared, error)
             raise
         return MpiSession(what, self.comm, dealing, self.calls if self.collectives else None, gpu)
+
+    def _check_tags(self, prepared: PreparedPlan, dealing: Dealing) -> None:
+        tag = max((at.step.tag for at in prepared.steps if isinstance(at.step, Send)), default=0)
+        last = FIRST + (tag + 1) * dealing.most**2 - 1
+        if last > self.most_tags and self.given is None:
+            raise BackendUnavailable(
+                f"backend 'mpi': the plan has messages up to tag {tag:,}, which ranks of "
+                f"{tell_count(dealing.most, 'device')} number up to {last:,}, and this MPI library has "
+                f"{self.most_tags:,} at most: use more ranks, another library, or backend='processes'"
+            )
 
 
 def _tell_way(told: Counter[str] | None) -> str:

@@ -266,7 +266,9 @@ def be_refused() -> None:
             backend.given.cupy.cuda.nccl.NcclCommunicator.__init__ = lambda *given: (wait(1.5), init(*given))[1]
         told("rank [013] does not run: TimeoutError: device [013] waited 1 s for all ranks to join NCCL", backend)
     few = made(WORLD.size + 1)
-    words = "5 devices and the program 4 ranks; begin it with mpiexec -n 5 .*: with device='nccl' each rank has one GPU"
+    words = (
+        "5 devices and the program 4 ranks, and with device='nccl' each rank has one GPU; begin it with mpiexec -n 5"
+    )
     refuse(BackendUnavailable, words, lambda: run(*few, backend=make_backend()))
     saved = partial(run, p, inputs, backend=make_backend(), checkpoints=Checkpoints("nowhere", after=["act"]))
     refuse(ValueError, "neither writes nor reads", saved)

@@ -469,12 +469,18 @@ def be_refused() -> None:
     )
     few, many = made(WORLD.size - 1), made(WORLD.size + 1)
     for told, words, backend in (
-        (few, "3 devices and the program 4 ranks; begin it with mpiexec -n 3 .*: some would have no device", "mpi"),
-        (many, "5 devices and the program 4 ranks; .*: with collectives=True each", MpiBackend(collectives=True)),
+        (few, "3 devices and the program 4 ranks, and each is to have a device; begin it with mpiexec -n 3", "mpi"),
+        (many, "5 devices and the program 4 ranks, and with collectives=True each", MpiBackend(collectives=True)),
     ):
         refuse(BackendUnavailable, words, partial(run, *told, backend=backend))
         refuse(BackendUnavailable, words, partial(deploy, told[0], backend=backend))
-    wrong = {"x": inputs["x"][:3]} if WORLD.rank == 2 else inputs  # of one rank alone: all are told
+    one = MpiBackend(collectives=WORLD.rank == 1)  # of one rank alone: all are told
+    why = r"the plan has 5 devices .*, and with collectives=True each rank has one device"
+    told = why if WORLD.rank == 1 else f"rank 1 does not run: .*{why}"
+    refuse(BackendUnavailable, told, lambda: run(*many, backend=one))
+    mixed = few if WORLD.rank == 1 else many
+    refuse(BackendUnavailable, "rank 1 does not run|each is to have a device", lambda: run(*mixed, backend="mpi"))
+    wrong = {"x": inputs["x"][:3]} if WORLD.rank == 2 else inputs
     refuse(
         ValueError if WORLD.rank == 2 else BackendUnavailable,
         r"input 'x' has shape \(3, 24\)"
@@ -514,7 +520,7 @@ def be_refused() -> None:
     backend.most_tags = 7
     refuse(
         BackendUnavailable,
-        r"messages up to tag \d+, and this MPI library has 7",
+        r"messages up to tag \d+, which ranks of 1 device number up to \d+, and this MPI library has 7",
         lambda: run(p, inputs, backend=backend),
     )
     assert_same(run(p, inputs, backend="mpi"), run(p, inputs, backend="serial"))
