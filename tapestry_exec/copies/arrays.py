@@ -286,17 +286,21 @@ def strided_copies(form: Form, itemsize: int, *where: Any) -> StridedCopies:
     guarded = next((t for t in transfers if t.guards), None)
     if guarded is not None:
         raise ValueError(f"strided_copies: {guarded} has guards; cut it into transfers without")
-    views = tuple(view for t in transfers for view in _ordered(_in_runs(t, itemsize)))
+    most = tuning.MAX_PACKED_ITEM_NBYTES if form is pack_transfers else tuning.MAX_ITEM_NBYTES
+    views = tuple(view for t in transfers for view in _ordered(_in_runs(t, itemsize, most)))
     return StridedCopies(views, sum(t.size for t in transfers))
 
 
-def _in_runs(t: Transfer, itemsize: int) -> _Views:
-    """A transfer in bytes; the dimension of which the cells lie together on both sides becomes part of the item."""
+def _in_runs(t: Transfer, itemsize: int, most: int) -> _Views:
+    """A transfer in bytes; the dimension of which the cells lie together on both sides becomes part of an item.
+
+    An item has so many bytes at most.
+    """
     along = [k for k in range(len(t.dims)) if t.src_strides[k] == t.dst_strides[k] == 1]
     nbytes = t.dims[along[0]] * itemsize if along else 0
     item = None
     kept = list(range(len(t.dims)))
-    if len(kept) > 1 and 0 < nbytes <= tuning.MAX_ITEM_NBYTES:
+    if len(kept) > 1 and 0 < nbytes <= most:
         item = np.dtype((np.void, nbytes))
         kept.remove(along[0])
     src, dst = (tuple(steps[k] * itemsize for k in kept) for steps in (t.src_strides, t.dst_strides))

@@ -21,8 +21,10 @@ MAX_POINTS = 1 << 20
 
 KEPT = 1 << 14
 """How many answers each function here remembers: plans are run many times."""
-MAX_ITEM_NBYTES = 1 << 15
-"""Runs of cells up to so many bytes are moved as one item; longer ones NumPy copies faster cell by cell."""
+MAX_ITEM_NBYTES = 1 << 20
+"""Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
+MAX_PACKED_ITEM_NBYTES = 1 << 15
+"""The same of runs that are packed into memory of their own: longer ones NumPy copies faster cell by cell."""
 WORTH_ANOTHER_COPY = 512
 """Beginning a copy takes about as long as so many turns of a loop."""
 

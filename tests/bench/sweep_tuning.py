@@ -40,7 +40,7 @@ import tapestry_sets.batch.tuning
 import tapestry_sets.integers.tuning
 import tapestry_sets.regions.tuning
 import tapestry_sets.views.tuning
-from tapestry_exec.copies import pack
+from tapestry_exec.copies import pack, unpack
 from tapestry_exec.run import evaluate
 from tapestry_plan import Graph, ops
 from tapestry_sets import (
@@ -299,6 +299,19 @@ def packed(rows: int, row: int, columns: slice) -> Ask:
     return lambda: int(pack(array, (0, 0), [region]).sum(dtype=np.int64))
 
 
+def unpacked(rows: int, row: int, columns: slice) -> Ask:
+    """Columns of a matrix of bytes, scattered; of these a few are read again."""
+    array = np.zeros((rows, row), np.uint8)
+    region = Region.from_slices((rows, row), (slice(None), columns))
+    payload = np.random.default_rng(1).integers(0, 9, region.size, np.uint8)
+
+    def scatter() -> int:
+        unpack(payload, array, (0, 0), [region])
+        return int(array[:, :64].sum(dtype=np.int64))
+
+    return scatter
+
+
 # ----------------------------------------------------------------------------------------- which constant, by which
 
 INTEGERS, ALIAS, VIEWS = tapestry_sets.integers.tuning, tapestry_sets.alias.tuning, tapestry_sets.views.tuning
@@ -358,7 +371,8 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     ],
     (OPS, "TILE_CELLS"): [partial(evaluated, "gelu", (512, 4096))],
     (OPS, "TILE_NBYTES"): [partial(evaluated, "conv", (1, 32, 128, 128), (32, 32, 3, 3), pads=(1, 1, 1, 1))],
-    (COPIES, "MAX_ITEM_NBYTES"): [
+    (COPIES, "MAX_ITEM_NBYTES"): [partial(unpacked, 8, 4 << 20, slice(0, 3 << e)) for e in (17, 18, 19, 20)],
+    (COPIES, "MAX_PACKED_ITEM_NBYTES"): [
         partial(packed, (1 << 24) // (3 << e), 9 << e, slice(0, 3 << e)) for e in (11, 12, 13, 14, 15, 16)
     ],
     (COPIES, "FEW_PACKED"): [partial(packed, n, 5, slice(0, 4)) for n in (4, 16, 64, 256)],
