@@ -115,6 +115,7 @@ def test_lists_and_masks_select_axis_by_axis(case: tuple[tuple[int, ...], Any, t
 
 
 @given(cases(listed_too=True))
+@example(((2, 10), (slice(2, 1), [False] * 9 + [True]), (3, 1)))
 def test_chunks_are_those_of_zarr(case: tuple[tuple[int, ...], Any, tuple[Any, ...]]) -> None:
     indexing = pytest.importorskip("zarr.core.indexing")
     grids = pytest.importorskip("zarr.core.chunk_grids")
@@ -127,7 +128,9 @@ def test_chunks_are_those_of_zarr(case: tuple[tuple[int, ...], Any, tuple[Any, .
     selection = tuple(np.array(k) if isinstance(k, list) else k for k in plain)
     theirs = indexing.OrthogonalIndexer(selection, shape, grid)
     ours = chunks(key, shape, lengths)
-    assert {tuple(map(int, one.chunk_coords)) for one in theirs} == {one.numbers for one in ours}
+    # Where nothing is selected zarr may still read the chunk that an empty slice begins in.
+    listed = list(theirs) if 0 not in theirs.shape else []
+    assert {tuple(map(int, one.chunk_coords)) for one in listed} == {one.numbers for one in ours}
     assert tuple(theirs.shape) == ours.shape
 
 
