@@ -434,6 +434,9 @@ class CupyBackend:
         self._collected.clear()
         if self._recordings.now is not None:
             self._leave()
+            for device in self._devices:
+                if isinstance(device, CupyDevice):
+                    self._recordings.now.hold(device.list_launched())
             self._recordings.now.end()
             self._recordings.now.launch()
 

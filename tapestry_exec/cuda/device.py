@@ -184,6 +184,10 @@ class CupyDevice:
         for lane in self.lanes:
             lane.restart()
 
+    def list_launched(self) -> list[StepWork]:
+        """The work of this run's steps, with memory of its own beside the arena."""
+        return list(self._launched.values())
+
     def _forget_launches(self) -> None:
         self._launches, self._launched = {}, {}
 
@@ -383,8 +387,9 @@ class CupyDevice:
         for k, item in enumerate(inputs):
             keeps = op.host_only or (is_plain and is_in_place(op.block, k))
             if item is not None and not keeps and self._find_home(item[0]) in places:
-                with self.gpu.device:
-                    aside.append((self.shared.cupy.empty(given[k].shape, given[k].dtype), given[k]))
+                # The pool may give memory that this lane alone has done with: another lane's is perhaps in use.
+                self.shared.current.enter(self.gpu, self.compute)
+                aside.append((self.shared.cupy.empty(given[k].shape, given[k].dtype), given[k]))
                 given[k] = aside[-1][0]
         return aside
 

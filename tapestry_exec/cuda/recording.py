@@ -75,13 +75,17 @@ class Recording:
         """Room for so many cells in pinned memory that belongs to the graph."""
         nbytes = size * dtype.itemsize
         memory = self._cuda.alloc_pinned_memory(max(nbytes, 1))
-        self._kept.append(memory)
+        self.hold(memory)
         return Payload(memory.ptr, nbytes, dtype, HOST, Uses(), np.frombuffer(memory, np.uint8, nbytes).view(dtype))
 
     def place(self, tensor: str, array: Array, regions: Sequence[Region], cells: Array) -> None:
         """Note the values that a run writes into `cells`, of an input or a constant, before it launches the graph."""
         self._placed.append(Placed(tensor, tuple(regions), cells))
         copy_placed(array, regions, cells)
+
+    def hold(self, what: Any) -> None:
+        """Keep something as long as the graph, which names its memory."""
+        self._kept.append(what)
 
     def fetch(self, cells: Array) -> None:
         """Note cells that the graph writes for the host."""

@@ -16,8 +16,8 @@ from tapestry_exec.cuda import recording
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
-from tapestry_plan.ir import BUILTIN_OPS
-from tapestry_plan.ops import relu
+from tapestry_plan.ir import BUILTIN_OPS, Op
+from tapestry_plan.ops import exp, relu
 
 Feeds = dict[str, Any]
 BY = """
@@ -90,6 +90,43 @@ def test_a_run_that_could_not_begin_records_no_other_one(tmp_path: Path, monkeyp
     found = run(q, more, backend=backend, trace=tmp_path / "t.json")
     assert len(found.timeline) == len(q.steps)
     np.testing.assert_array_equal(found.outputs["y"], np.maximum(more["x"], 0))
+
+
+def chain(depth: int) -> tuple[ShardPlan, Feeds]:
+    """A chain of `exp`, whose results overwrite what they read."""
+    g = Graph()
+    x = g.input("x", (64,)) * 2
+    for _ in range(depth):
+        x = exp(x)
+    g.output(x, "y")
+    return plan(g, Mesh(1), fuse=False), {"x": np.arange(64, dtype=np.float32)}
+
+
+def test_copies_for_kernels_that_overwrite_what_they_read_outlive_other_plans() -> None:
+    """A graph names their memory: the pool must not give it to others, though the steps of other plans came between."""
+    backend = CupyBackend(cupy=simulated.cupy(1), capture=True, kernels={"exp": kernel(3)})
+    recorded, *others = chain(1), chain(3), chain(2)
+    for p, feeds in (recorded, recorded, others[0], others[0], others[1], recorded):
+        found = run(p, feeds, backend=backend).outputs["y"]
+        times = 3 ** sum(node.op == "exp" for node in p.graph.nodes.values())
+        np.testing.assert_array_equal(found, 2 * times * feeds["x"])
+    assert backend.recorded(recorded[0]) is not None
+
+
+def twice_twice(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    once = xp.multiply(inputs[0], 2)
+    xp.add(once, once, out=outputs[0])
+
+
+def test_copies_for_kernels_are_not_in_memory_that_another_device_still_uses() -> None:
+    """Both devices of the mesh are on one GPU: what one has freed, its stream may still write."""
+    g = Graph()
+    own = Op("own", relu.op.signature, twice_twice)
+    g.output(exp(g.op(own, g.input("x", (128,)))), "y")
+    p = plan(g, Mesh(2), fuse=False, fix={name: {"i0": 2} for name in g.nodes})
+    x = np.arange(128, dtype=np.float32)
+    backend = CupyBackend(cupy=simulated.cupy(1), kernels={"exp": kernel(3)})
+    np.testing.assert_array_equal(run(p, {"x": x}, backend=backend).outputs["y"], 12 * x)
 
 
 def test_index_tables_outlive_the_devices_that_made_them() -> None:
