@@ -84,8 +84,9 @@ class CupyBackend:
         the host, or whose blocks do what no graph holds, are not recorded: `gather` waits for its indices to check
         them. Inputs may be others each time, constants must stay, and counts of bytes are those of the run that was
         recorded, which has no times of single steps.
-        A plan whose blocks bring arrays of the host to the GPU (``xp.asarray(table)``) is not recorded: a graph would
-        read them again from memory that is no longer theirs.
+        A plan whose blocks bring something of the host's to the GPU (``xp.asarray(table)``, ``x[[0, 2]]``) is not
+        recorded: a graph would read it again from memory that is no longer its own. While a run is recorded CuPy's
+        allocator of pinned memory is ours, and its default pool's afterwards.
     poison : bool
         Fill each buffer with NaNs before its first use, so that a cell that nothing writes shows: for
         tests, since it takes a pass over memory.

@@ -2,12 +2,16 @@
 
 All streams of all devices are captured while a plan's steps are issued. Placed inputs and fetched outputs go through
 pinned memory of the recording's own, so that another run writes the one, launches the graph and reads the other.
+Whatever CuPy itself brings from the host, as the indices of ``x[[0, 2]]``, it stages in pinned memory that it uses for
+something else as soon as the copy is done; a graph would read it again. So that memory is refused to a run that is
+recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +19,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane, Uses
+from tapestry_exec.cuda.namespace import NotRecordable
 from tapestry_exec.cuda.payloads import Payload
 from tapestry_plan.steps import HOST, ShardPlan, row_major
 from tapestry_sets.regions import Region
@@ -42,6 +47,9 @@ class Recording:
 
     def __init__(self, cupy: Any, lanes: Sequence[Lane], keep: Any) -> None:
         self._cuda, self._lanes, self._kept = cupy.cuda, list(lanes), [keep]
+        self._pinned = cupy.cuda.PinnedMemoryPool()
+        self._everybodys = cupy.get_default_pinned_memory_pool().malloc
+        self._thread = get_ident()
         self._placed: list[Placed] = []
         self._fetched: list[Array] = []
         self._graph: Any = None
@@ -66,15 +74,25 @@ class Recording:
         # lane 0   begin ─●──── work ────────●─ end
         # lane 1          └─►── work ──●─────►     a stream is captured once it waits for one that is, and must be
         # lane 2          └─►── work ──●─────►     joined again before the end
+        self._cuda.set_pinned_memory_allocator(self._refuse)
         self.origin.stream.begin_capture()
         start = self.origin.mark()
         for lane in self._lanes[1:]:
             lane.after([start])
 
+    def _refuse(self, nbytes: int) -> Any:
+        """Pinned memory, for other threads; it is asked for by all alike."""
+        if get_ident() != self._thread:
+            return self._everybodys(nbytes)
+        raise NotRecordable(
+            f"CuPy brings {nbytes:,} B of the host's to a GPU while the run is recorded, as for x[[0, 2]], or to put "
+            "more than eight arrays together: a graph would read them again when they are no longer there"
+        )
+
     def take(self, size: int, dtype: np.dtype[Any]) -> Payload:
         """Room for so many cells in pinned memory that belongs to the graph."""
         nbytes = size * dtype.itemsize
-        memory = self._cuda.alloc_pinned_memory(max(nbytes, 1))
+        memory = self._pinned.malloc(max(nbytes, 1))
         self.hold(memory)
         return Payload(memory.ptr, nbytes, dtype, HOST, Uses(), np.frombuffer(memory, np.uint8, nbytes).view(dtype))
 
@@ -93,11 +111,13 @@ class Recording:
 
     def end(self) -> None:
         """Join all lanes and make the graph."""
+        self._cuda.set_pinned_memory_allocator(self._everybodys)
         self.origin.after([lane.mark() for lane in self._lanes[1:]])
         self._graph = self.origin.stream.end_capture()
 
     def abandon(self) -> None:
         """End the capture of a run that failed: nothing else may be asked of streams whose capture has failed."""
+        self._cuda.set_pinned_memory_allocator(self._everybodys)
         with suppress(Exception):  # the driver has given the capture up already
             self.origin.stream.end_capture()
 

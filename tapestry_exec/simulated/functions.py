@@ -20,6 +20,7 @@ from tapestry_exec.simulated.arrays import (
     refuse,
 )
 from tapestry_exec.simulated.machine import HostArray
+from tapestry_exec.simulated.tuning import FEW_ARRAYS
 
 Arrays = type[DeviceArray]
 """The arrays of one machine."""
@@ -114,6 +115,10 @@ def _apply(arrays: Arrays, name: str, bound: BoundArguments) -> Any:
         raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
     out = given.pop("out", None)
     function = getattr(np, name)
+    if len(given.get("tup", ())) > FEW_ARRAYS:  # their addresses are brought
+        machine.functions["asarray"](np.zeros(len(given["tup"]), np.int64))
+    if name == "take" and isinstance(given["indices"], list | tuple):
+        given["indices"] = machine.functions["asarray"](given["indices"])
     if name.startswith("take"):
         return arrays.call(
             name,
@@ -206,7 +211,15 @@ def _making(arrays: Arrays) -> dict[str, Any]:
             return a if dtype is None else a.astype(dtype, copy=False)
         host = np.asarray(a, dtype)
         made = arrays(host.shape, host.dtype)
-        made.set(host)
+        machine = arrays.machine
+        if not (host.ndim and host.size and machine.is_capturing(machine.stream())):
+            made.set(host)
+            return made
+        staged = machine.cuda.alloc_pinned_memory(host.nbytes)
+        cells = np.frombuffer(staged, host.dtype, host.size).reshape(host.shape)
+        cells[...] = host
+        made.set(cells)
+        machine.free(staged.mem)  # others are given it
         return made
 
     def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", *, blocking: bool = False) -> Any:

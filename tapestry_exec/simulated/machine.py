@@ -169,6 +169,7 @@ class Machine:
         self.nulls: list[Queue] = []
         self.current: list[Queue] = []
         self.allocator: Callable[[int], Any]
+        self.pinned_allocator: Callable[[int], Any]
         self.functions: dict[str, Any] = {}
         self.cuda: SimpleNamespace
         self._in_flight: list[InFlight] = []

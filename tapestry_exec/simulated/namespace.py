@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
@@ -82,6 +83,7 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
         setattr(made, name, function)
     for name in SAME.split():
         setattr(made, name, getattr(np, name))
+    made.get_default_pinned_memory_pool = made.cuda.PinnedMemoryPool
     made.RawModule = _of(machine, RawModule)
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     made.__version__ = "14.2.0"
@@ -143,8 +145,14 @@ def _memory_functions(machine: Machine, cuda: Any) -> None:
         finally:
             machine.allocator = before
 
+    def set_pinned_memory_allocator(allocator: Any = None) -> None:
+        machine.pinned_allocator = partial(pinned, machine) if allocator is None else allocator
+
     cuda.using_allocator = using_allocator
-    cuda.alloc_pinned_memory = lambda size: pinned(machine, size)
+    set_pinned_memory_allocator()
+    cuda.set_pinned_memory_allocator = set_pinned_memory_allocator
+    cuda.alloc_pinned_memory = lambda size: machine.pinned_allocator(size)
+    cuda.PinnedMemoryPool = lambda: SimpleNamespace(malloc=partial(pinned, machine))
 
 
 def _copies(machine: Machine) -> dict[str, Any]:

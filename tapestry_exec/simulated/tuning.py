@@ -19,6 +19,8 @@ MAX_THREADS = 1024
 """Of a block, on every GPU."""
 MAX_SHARED_NBYTES = 232448
 """Dynamic shared memory of a block on the largest GPUs."""
+FEW_ARRAYS = 8
+"""So many at most CuPy puts together one by one; of more it brings the addresses to a kernel."""
 NUMBER_NBYTES = 128
 """Of the number by which ranks of NCCL find each other."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, StepFailed, run
+from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, StepFailed, deploy, run
 from tapestry_exec.cuda import recording
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated import shim
@@ -158,6 +158,52 @@ def test_what_no_graph_holds_runs_step_by_step(error: type[Exception]) -> None:
         assert run(p, feeds, backend=backend).timeline
     assert not any(stream.capture is not None for stream in cupy.cuda.Stream.machine.streams.values())
     right(*rows(8), backend)
+
+
+BRINGING: dict[str, Callable[[Any, Any], Any]] = {
+    "a list of rows": lambda xp, x: x[[1, 0]],
+    "rows of NumPy's": lambda xp, x: x[np.array([1, 0])],
+    "a list that is taken": lambda xp, x: xp.take(x, [1, 0], axis=0),
+    "nine arrays, whose addresses are brought": lambda xp, x: xp.concatenate([x[1:], x[:1], *[x[:0]] * 7]),
+}
+
+
+@pytest.mark.parametrize("what", BRINGING)
+def test_what_cupy_itself_brings_from_the_host_is_not_recorded(what: str) -> None:
+    """It is staged in memory that a graph would read again, when it is another one's."""
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0][...] = BRINGING[what](xp, inputs[0])
+
+    cupy = simulated.cupy(1)
+    own = replace(BUILTIN_OPS["relu"], name="own", block=block, work=None)
+    g = Graph()
+    g.output(g.op(own, g.input("x", (2, 6))), "y")
+    p, x = plan(g, Mesh(1)), np.arange(12, dtype=np.float32).reshape(2, 6)
+    with deploy(p, backend=CupyBackend(cupy=cupy)) as placed:
+        for k in range(4):
+            np.testing.assert_array_equal(placed.run({"x": x + k}).outputs["y"], x[::-1] + k)
+        assert "of the host's to a GPU while the run is recorded" in placed.why_not_recorded
+    assert len(cupy.cuda.alloc_pinned_memory(8)) == 8
+
+
+def test_other_threads_have_pinned_memory_while_a_run_is_recorded() -> None:
+    cupy, found = simulated.cupy(1), list[int]()
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        other = threading.Thread(target=lambda: found.append(len(cupy.cuda.alloc_pinned_memory(8))))
+        other.start()
+        other.join()
+        outputs[0][...] = inputs[0]
+
+    own = replace(BUILTIN_OPS["relu"], name="own", block=block, work=None)
+    g = Graph()
+    g.output(g.op(own, g.input("x", (6,))), "y")
+    p, backend = plan(g, Mesh(1)), CupyBackend(cupy=cupy, capture=True)
+    for _ in range(3):
+        run(p, {"x": np.ones(6, np.float32)}, backend=backend)
+    assert found == [8, 8], "the third run is the graph's"
+    assert backend.recorded(p) is not None
 
 
 def test_a_launch_as_a_whole_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

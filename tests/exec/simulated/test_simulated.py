@@ -450,6 +450,15 @@ def test_a_call_that_fails_makes_a_capture_invalid(what: str) -> None:
     assert on.a.get().tolist() == [2, 2, 2, 2]
 
 
+def test_what_is_staged_for_an_array_of_the_host_is_not_there_when_a_graph_runs() -> None:
+    """CuPy gives the memory to others as soon as the copy is done; a graph would copy it again."""
+    on = Capturing()
+    on.xp.asarray([1, 2, 3])
+    graph = on.stream.end_capture()
+    with pytest.raises(OrderingFault, match=r"asarray|set.* touches bytes 0 to 24 of pinned memory .* has been freed"):
+        graph.launch(on.stream)
+
+
 def test_captures_that_end_otherwise() -> None:
     on = Capturing()
     with pytest.raises(RuntimeError, match="cannot capture on the default"):

@@ -87,6 +87,8 @@ def described(line: str) -> tuple[list[Parameter], bool]:
 
 
 def value_of(text: str) -> Any:
+    if text.startswith("_"):  # a name of CuPy's own
+        return text
     return float if text == "float" else ast.literal_eval(text)
 
 
