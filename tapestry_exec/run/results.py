@@ -84,7 +84,7 @@ class ResultMismatch(RuntimeError):
     Traceback (most recent call last):
         ...
     tapestry_exec.run.results.ResultMismatch: output 'y' differs from the unsharded run: max|difference| /
-    max|reference| is 0.522, the bound for float32 is 0.0001
+    max|reference| is 0.522, the bound for float32 is 0.0001; look at each operator's result by making it an output
     """
 
 
@@ -376,7 +376,8 @@ def verify_outputs(
         if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
             raise ResultMismatch(
                 f"output {quote(name)} differs from the unsharded run: max|difference| / max|reference| is "
-                f"{value:.3g}, the bound for {outputs[name].dtype} is {bound:g}"
+                f"{value:.3g}, the bound for {outputs[name].dtype} is {bound:g}; "
+                "look at each operator's result by making it an output"
             )
     return found
 

@@ -90,7 +90,9 @@ def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:
         if tensor is None:
             continue
         if tensor.graph is not y.graph:
-            raise ValueError(f"gradient: {what} {quote(tensor.name)} belongs to another graph")
+            raise ValueError(
+                f"gradient: {what} {quote(tensor.name)} belongs to another graph than y; give tensors of one"
+            )
         if np.dtype(tensor.dtype).kind != "f":
             raise ValueError(
                 f"gradient: {what} {quote(tensor.name)} is {tensor.dtype}; only floating numbers have gradients"

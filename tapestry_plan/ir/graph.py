@@ -54,6 +54,8 @@ from tapestry_sets.limits import (
 from tapestry_sets.views import ViewKind
 
 _validate = skip_checks(Signature.validate)
+ELSEWHERE = "another graph; make it in this one, as graph.input and operators of its tensors do"
+"""Where a tensor is that an error is about."""
 
 
 class Graph(Guarded):
@@ -199,7 +201,7 @@ class Graph(Guarded):
         node_name = self._fresh(name or declared.name, "node")
         for k, tensor in enumerate(inputs):
             if tensor is not None and tensor.graph is not self:
-                raise ValueError(f"{node_name}: input {k} ({quote(tensor.name)}) belongs to another graph")
+                raise ValueError(f"{node_name}: input {k} ({quote(tensor.name)}) belongs to {ELSEWHERE}")
         names = tuple(tensor.name for tensor in inputs if tensor is not None)
         present = [self.source(name) for name in names]
         for name, source in zip(names, present, strict=True):
@@ -224,9 +226,15 @@ class Graph(Guarded):
         shapes = [operand.projection.bounding_box(signature.index).stop for operand in signature.outputs]
         _validate(signature, [source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:
-            raise ValueError(f"{what}: the signature reduces, but the operator does not say how parts merge")
+            raise ValueError(
+                f"{what}: the signature reduces, but the operator does not say how parts merge; declare it with a "
+                "monoid, as reduction='sum'"
+            )
         if declared.has_states and len(shapes) != 1:
-            raise ValueError(f"{what}: states are unwrapped to one output, but the signature has {len(shapes)}")
+            raise ValueError(
+                f"{what}: states are unwrapped to one output, but the signature has {len(shapes)}; declare an operator "
+                "for each"
+            )
         outs = [self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}") for k in range(len(shapes))]
         put_item(self.ops, declared.name, declared)
         put_item(self.nodes, node_name, OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs)))
@@ -271,7 +279,7 @@ class Graph(Guarded):
         """
         for k, tensor in enumerate(inputs):
             if tensor.graph is not self:
-                raise ValueError(f"select: input {k} ({quote(tensor.name)}) belongs to another graph")
+                raise ValueError(f"select: input {k} ({quote(tensor.name)}) belongs to {ELSEWHERE}")
         shapes = tuple(tensor.shape for tensor in inputs)
         dtypes = {tensor.dtype for tensor in inputs}
         label = label_of(kind)
@@ -339,7 +347,7 @@ class Graph(Guarded):
         {'turned': 'permute_dims'}
         """
         if tensor.graph is not self:
-            raise ValueError(f"output: {quote(tensor.name)} belongs to another graph")
+            raise ValueError(f"output: {quote(tensor.name)} belongs to {ELSEWHERE}")
         label = name or tensor.name
         if label in self.outputs:
             raise ValueError(f"output: there is an output {quote(label)} already; give another name")

@@ -202,7 +202,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
             raise ValueError(f"tensordot: axes is {quote(axes)}, which names an axis twice; name it once")
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ValueError(
-            f"tensordot: axes {left} of shape {quote(x1.shape)} and {right} of {quote(x2.shape)} differ in extent"
+            f"tensordot: axes {left} of shape {quote(x1.shape)} and {right} of {quote(x2.shape)} differ in extent; "
+            "what is summed over must be equal"
         )
     kept1 = [a for a in range(x1.ndim) if a not in left]
     kept2 = [a for a in range(x2.ndim) if a not in right]

@@ -422,7 +422,7 @@ def part_of(op: Op) -> Derived:
 
 def _monoid(op: Op) -> Monoid:
     if op.monoid is None:
-        raise ValueError(f"{op.name} does not say how partial results merge")
+        raise ValueError(f"{op.name} does not say how partial results merge; declare its reduction")
     return op.monoid
 
 

@@ -88,7 +88,10 @@ def _letters(term: str, text: str) -> int:
 def _axes_of(term: str, rank: int, widest: int, text: str, operand: int) -> tuple[str, ...]:
     count = _letters(term, text)
     if count > rank or ("..." not in term and count != rank):
-        raise ValueError(f"equation {quote(text)} names {count} axes of operand {operand}, which has rank {rank}")
+        raise ValueError(
+            f"equation {quote(text)} names {count} axes of operand {operand}, which has rank {rank}; name each, or "
+            "write ... for some"
+        )
     before, _, after = term.partition("...")
     return (*before, *(f"e{k}" for k in range(widest - rank + count, widest)), *after)
 
@@ -120,7 +123,7 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             if seen != n and not broadcast:
                 raise ValueError(
                     f"equation {quote(text)}: axis {quote(name)} has {seen} values, but {n} in operand {k}: "
-                    f"{quote(shape)}"
+                    f"{quote(shape)}; axes of one name must be equal"
                 )
             sizes[name] = max(seen, n)
     axes = (

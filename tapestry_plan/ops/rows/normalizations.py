@@ -175,7 +175,9 @@ def _grouped_signature(shapes: Sequence[Shape], attrs: Attrs, axis: str = "g") -
     names = spatial_names(x, "operand 0")
     (groups,) = ints_of(attrs.get("groups"), 1, "groups", 1) if axis == "g" else x[1:2]
     if x[1] % groups:
-        raise ValueError(f"groups is {groups}, which does not divide the {x[1]} channels of operand 0 of shape {x}")
+        raise ValueError(
+            f"groups is {groups}, which does not divide the {x[1]} channels of operand 0 of shape {x}; give a divisor"
+        )
     _need_channels(shapes, ("scale", "bias"))
     width = x[1] // groups
     axes = (Axis("n", x[0]), Axis(axis, groups))

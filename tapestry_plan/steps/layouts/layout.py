@@ -572,7 +572,10 @@ def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
         given[axis] = name
         parts[axis] = parse_parts(value, mesh, f"{where}[{quote(name)}]")
         if parts[axis] > axes[axis].size:
-            raise ValueError(f"{where}: axis {quote(name)} has {axes[axis].size} points, not {parts[axis]} parts")
+            raise ValueError(
+                f"{where}: axis {quote(name)} has {axes[axis].size} points, not {parts[axis]} parts; give at most as "
+                "many parts as points"
+            )
         if not axes[axis].may_have(parts[axis]):
             kept = "is not cut" if axes[axis].parts == "one" else f"of {axes[axis].size} is cut into equal parts only"
             raise ValueError(f"{where}: axis {quote(name)} {kept}, not into {parts[axis]} parts")

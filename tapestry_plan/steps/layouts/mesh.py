@@ -100,7 +100,8 @@ class Mesh(Shown, Struct, frozen=True, metaclass=Public):
         ) or tuple(NAMES[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
             raise ValueError(
-                f"Mesh: names {quote(names)} do not name the {len(shape)} axes of {quote(shape)} one by one"
+                f"Mesh: names {quote(names)} do not name the {len(shape)} axes of {quote(shape)} one by one; "
+                "give each its own"
             )
         force_setattr(self, "shape", shape)
         force_setattr(self, "names", names)
@@ -357,7 +358,8 @@ class Mesh(Shown, Struct, frozen=True, metaclass=Public):
         if len(self.ports) == 1:
             return 0
         raise ValueError(
-            f"an axis of {n} devices in {quote(shape)} goes over two links of the machine's axes {quote(self.shape)}"
+            f"an axis of {n} devices in {quote(shape)} goes over two links of the machine's axes {quote(self.shape)}; "
+            "divide it where these end"
         )
 
     @classmethod

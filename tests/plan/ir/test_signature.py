@@ -104,7 +104,7 @@ def test_a_reduction_needs_a_merge() -> None:
 
     g = Graph()
     x = g.input("x", (5,))
-    with pytest.raises(ValueError, match="how parts merge"):
+    with pytest.raises(ValueError, match="how parts merge; declare it with a monoid"):
         g.op(Op("total", signature, block), x)
     assert not g.nodes and "total" not in g.ops
     assert g.op(Op("total", signature, block, reduction="sum"), x).shape == ()

@@ -47,7 +47,7 @@ def test_booleans_and_floats_are_refused() -> None:
 
 
 def test_names_must_name_every_axis_once() -> None:
-    with pytest.raises(ValueError, match="one by one"):
+    with pytest.raises(ValueError, match="one by one; give each its own"):
         Mesh((2, 2), names=("x", "x"))
 
 
