@@ -273,9 +273,9 @@ class CupyBackend:
             return None
         return self._recordings.of(plan)
 
-    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+    def forget(self, plan: ShardPlan, error: Exception) -> bool:
         """Whether a run failed that was being recorded, perhaps since it was: then a plain one tells."""
-        return not isinstance(error, OrderingFault) and self._recordings.fail(error, self._has_state)
+        return not isinstance(error.__cause__, OrderingFault) and self._recordings.fail(error, self._has_state)
 
     def why_not_recorded(self, plan: ShardPlan) -> str:
         """Why a plan's runs are step by step, where they would be a graph's but for that; empty where nothing is."""

@@ -189,12 +189,12 @@ class Recordings:
             self.now.abandon()
             self.now = None
 
-    def fail(self, error: BaseException | None, has_state: bool) -> bool:
+    def fail(self, error: Exception, has_state: bool) -> bool:
         """Whether a run failed that was being recorded, and how, so that a plain one of the same state tells."""
         failed, is_launched = self._was_tried, self.now is not None and self.now.is_launched
         self.now, self._was_tried = None, False
         if failed:
-            self._failed = f"{type(error).__name__}: {error}"
+            self._failed = str(error)
         return failed and not (has_state and is_launched)
 
     def tell(self, plan: ShardPlan) -> str:

@@ -280,7 +280,7 @@ class Backend(Protocol[D]):
     def remember(self, plan: ShardPlan, result: Any) -> None:
         """Keep a run to run it again at once."""
 
-    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+    def forget(self, plan: ShardPlan, error: Exception) -> bool:
         """Return whether a run that failed was being recorded."""
         return False
 

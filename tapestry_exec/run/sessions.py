@@ -199,7 +199,7 @@ class LocalSession:
         try:
             result = run(job, timed)
         except StepFailed as error:
-            if not self.engine.forget(job.prepared.plan, error.__cause__):
+            if not self.engine.forget(job.prepared.plan, error):
                 raise
         if result is None:  # outside of the handler, whose error holds the devices
             result = run(job, timed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -260,6 +261,7 @@ def test_why_a_deployment_is_no_graph_is_told(make: Make) -> None:
     with deploy(p, backend=make(), ops={"relu": own}) as placed:
         assert all(placed.run(feeds).timeline for _ in range(4))
         assert "calls asarray for float32 while the run is recorded" in placed.why_not_recorded
+        assert re.match(r"step \d+ \(compute 'act' on device 0, .* failed: NotRecordable: ", placed.why_not_recorded)
     with deploy(p, backend="serial") as placed:
         assert placed.why_not_recorded == ""
 
