@@ -21,7 +21,20 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import MEMORY, ViewLike, read_view, read_views
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, Asked, Open, Public, TooHard, ask_one, attempt, current, cut_text, limits, quote
+from tapestry_sets.limits import (
+    OPEN,
+    Asked,
+    Open,
+    Public,
+    TooHard,
+    TooManyPieces,
+    ask_one,
+    attempt,
+    current,
+    cut_text,
+    limits,
+    quote,
+)
 from tapestry_sets.regions import AxisSets, DisjointRegions, axis_products
 from tapestry_sets.views import Allocation, InternalOverlap, View, concatenate
 
@@ -240,10 +253,9 @@ def _common_within(one: Cells, two: Cells, wanted: Cells) -> tuple[int, ...] | N
 
 def _twice_within(view: View, wanted: Mapping[Allocation, Cells]) -> InternalOverlap | None:
     """The same of one view at two indices, by its indices that read wanted cells, part by part."""
-    both = [(cells, wanted[home]) for home, cells in view.cells.items() if home in wanted]
-    is_known = all(one.axes is not None and two.axes is not None for one, two in both)
-    few = {home: wanted[home].regions() for home in view.cells if home in wanted} if is_known else {}
-    regions = view.preimage(few) if is_known else None
+    homes = [home for home in view.cells if home in wanted]
+    few = ask_one((TooManyPieces,), lambda: {home: wanted[home].regions() for home in homes})
+    regions = OPEN if few is OPEN else view.preimage(few)
     if not isinstance(regions, DisjointRegions) or any(None in region.progressions for region in regions.regions):
         raise TooHard(
             f"covers: {quote(view)} reads cells twice beside those that are to be covered, and the indices that read "

@@ -79,6 +79,18 @@ def test_views_of_interleaved_steps_cover_what_they_read(
     test_what_is_read_twice_is_found_with_its_readers.hypothesis.inner_test(case)  # type: ignore[attr-defined]
 
 
+def test_cells_that_windows_read_twice_are_found_beside_others() -> None:
+    """Sums of steps are no products, but the indices that read a few of them may be."""
+    base, array = allocate((3000,), name="A"), np.arange(1, 3001)
+    for shape, steps in [((2, 2, 2), (1, 1, 1)), ((3, 4, 5), (7, 11, 13)), ((5, 2, 3, 4), (6, 1, 2, 3))]:
+        view = base.as_strided(shape, steps)
+        values = np.lib.stride_tricks.as_strided(array, shape, [8 * by for by in steps])
+        for wanted in (slice(3, 5), slice(3, 1500, 3), slice(20, 24), slice(5, 6)):
+            check_twice(covers([view], base[wanted]), [values], set(array[wanted].tolist()), (3000,))
+        of, cells_of = base[2:].as_strided(shape, steps), values + 2  # whose numbers are sums of steps, too
+        check_twice(covers([view], of), [values], set(cells_of.ravel().tolist()), (3000,))
+
+
 def test_a_gap_between_sums_of_steps_is_found_at_once() -> None:
     """Sums of which none are few setts: 150,000 runs each, which took 3.3 s to be listed."""
     base = allocate((10**6,), name="A")
