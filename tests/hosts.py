@@ -27,7 +27,6 @@ IN_NETWORK = ("unshare", "--net")
 ADDRESS = "10.77.0.1"
 """Of who makes the hosts."""
 SPACES = ("--net", "--uts", "--mount", "--pid", "--time", "--ipc")
-LIFE_SECONDS = 900
 
 
 class Host(NamedTuple):
@@ -77,9 +76,12 @@ def make_host(stack: ExitStack, number: int, alike: bool) -> Host:
     does = ["mount -t sysfs sysfs /sys", f"hostname {'host' if alike else name}"]  # the first has its network's devices
     if not alike:
         does += "mount -t tmpfs tmpfs /dev/shm", f"mount --bind {folder}/boot_id /proc/sys/kernel/random/boot_id"
-    script = "; ".join([*does, "echo $?", f"exec sleep {LIFE_SECONDS}"])
+    script = "; ".join([*does, "echo $?", "exec cat >/dev/null"])
     command = ["unshare", *SPACES, "--monotonic", str(1000 * number), "--fork", "--kill-child", "--mount-proc"]
-    holder = stack.enter_context(subprocess.Popen([*command, "sh", "-ec", script], stdout=subprocess.PIPE, text=True))
+    command += "sh", "-ec", script  # which ends when this process does, and all that runs there with it
+    holder = stack.enter_context(
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    )
     stack.callback(holder.kill)
     assert holder.stdout is not None and holder.stdout.readline() == "0\n", f"{name} is made"
     process = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()[0]
