@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.collectives import Calls, list_calls
-from tapestry_exec.mpi.endings import find_place
+from tapestry_exec.mpi.endings import find_name
 from tapestry_exec.mpi.gpus import RankDevice, Seen, Watch, deal_gpus, join_aside, name_host, order_by_plan
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
 from tapestry_exec.mpi.several import Dealing, Team, deal_singly
@@ -64,7 +64,7 @@ class MpiBackend(NumpyBackend):
     Each rank reads of the inputs and constants what its devices are given, and gets the whole result. `progress` tells
     each of its own devices. An error of one rank is raised by all, also one of its arguments, which no rank runs with;
     a rank that dies ends the program, as MPI does it. One whose program ends, by an error outside of `run`, is missed
-    by the others of its machine in their next run, a few seconds later, if it ran before.
+    by the others in their next run, a few seconds later, if all ran before and MPI's process manager keeps names.
 
     With ``device="nccl"`` each rank has a GPU, of this host or of others, and what they send each other goes by NCCL:
     ranks of a host are dealt out to its GPUs. Not yet run on a GPU, never on several hosts.
@@ -281,13 +281,13 @@ class MpiSession:
         ranks = [f"rank {rank}" for rank in range(len(self.dealing.groups))]
         more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
         more["outputs"] = ", ".join(one.name for one in self.what.prepared.outputs)
-        more["bell"], more["page"] = self.mail.bell.tell(), find_place() if len(ranks) > 1 else ""
+        more["bell"], more["name"] = self.mail.bell.tell(), find_name() if len(ranks) > 1 else ""
         found = self.mail.exchange({**find_versions(), **more, "clock": name_clock()})
         self.mail.finish()
         seen = [facts.pop("seen", None) for facts in found]
         clocks = [facts.pop("clock", "") for facts in found]
         bells = [facts.pop("bell", ("", [])) for facts in found]
-        self.mail.endings.meet([facts.pop("page", "") for facts in found])
+        self.mail.endings.meet([facts.pop("name", "") for facts in found])
         self.mail.is_one_clock = len(set(clocks)) == 1
         self.mail.bell.meet(self.rank, bells, clocks)
         for name, facts in zip(ranks, found, strict=True):

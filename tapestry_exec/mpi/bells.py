@@ -96,8 +96,6 @@ class Page:
         How many meetings of all ranks it has come to: one number.
     core : memoryview
         On which core it came there: one number.
-    ended : memoryview
-        Whether its program has ended: one number, of the page of a process.
     sent : memoryview
         By rank: how many messages went there.
     """
@@ -105,8 +103,8 @@ class Page:
     def __init__(self, memory: Any, place: str = "", file: int = -1) -> None:
         self.memory, self.place, self.file = memory, place, file
         numbers = memoryview(memory)[NONCE_NBYTES + SEMAPHORE_NBYTES :].cast("q")
-        self.asleep, self.alarm, self.came, self.core, self.ended = (numbers[k : k + 1] for k in range(5))
-        self.sent = numbers[5:]
+        self.asleep, self.alarm, self.came, self.core = (numbers[k : k + 1] for k in range(4))
+        self.sent = numbers[4:]
         self.semaphore: Any = (ctypes.c_char * SEMAPHORE_NBYTES).from_buffer(memory, NONCE_NBYTES)
         self.until = Until()
 
@@ -128,7 +126,7 @@ class Page:
     def close(self) -> None:
         """Give the file back, and the memory here; others keep theirs."""
         self.semaphore = None
-        self.asleep = self.alarm = self.came = self.core = self.ended = self.sent = memoryview(b"").cast("q")
+        self.asleep = self.alarm = self.came = self.core = self.sent = memoryview(b"").cast("q")
         self.memory = None
         if self.file >= 0:
             os.close(self.file)
@@ -137,7 +135,7 @@ class Page:
 
 def make_page(size: int) -> Page:
     """The page of a rank of so many."""
-    nbytes = NONCE_NBYTES + SEMAPHORE_NBYTES + 8 * (5 + size)
+    nbytes = NONCE_NBYTES + SEMAPHORE_NBYTES + 8 * (4 + size)
     file = -1
     try:
         calls = find_calls()

@@ -1,14 +1,17 @@
 """Ranks whose program has ended: who waits for one is told, and does not wait for ten minutes.
 
 An error outside of `run`, `sys.exit`, or Ctrl-C between runs ends the program of one rank alone. MPI does not tell the
-others: they wait for it in their next run, and it for them, in MPI's own end. So each process has a page of memory that
-the others of its machine open in their first run or deployment, and keep; as its interpreter ends it writes there::
+others: they wait for it in their next run, and it for them, in MPI's own end. So each process has a name that nobody
+else has, which all ranks learn in their first run or deployment. As its interpreter ends it publishes that name, and
+who waits for long looks it up, on whatever machine: MPI's process manager keeps names, as for servers and clients::
 
-    rank 1    run   ValueError   writes "ended"   MPI's end ───────────────────────────┐
-    rank 0    run   run: waits for rank 1 … sees it, waits a little longer, raises ──► MPI's end, of both
+    rank 1    run   ValueError   publishes its name   MPI's end ───────────────────────┐
+    rank 0    run   run: waits … looks it up, and finds it, waits a little longer, raises ──► MPI's end, of both
 
-What a rank sent before it ended may still be on its way, so it is waited for a little longer. Nothing is sent, and a
-wait looks at pages when it has lasted for a while. Other machines have no page, nor have ranks before their first run.
+What a rank sent before it ended may still be on its way, so it is waited for a little longer. A message in place of a
+name would have to be received before MPI's end, so that each program would have to wait for all others to end. Before
+their first run ranks know no name that is not also another program's, which may have left it; where a process manager
+keeps no names nobody is told.
 """
 
 from __future__ import annotations
@@ -16,33 +19,44 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from time import monotonic
 from typing import Any
 
-from tapestry_exec.mpi.bells import Page, make_page, open_page
-from tapestry_exec.mpi.tuning import ENDED_SECONDS
+from tapestry_exec.mpi.tuning import ENDED_SECONDS, LOOK_UP_SECONDS
 from tapestry_exec.run import BackendUnavailable
 
-_PAGES: dict[int, tuple[str, Page | None]] = {}
-"""By rank of MPI.COMM_WORLD: where its page is, and the page."""
+_NAMES: dict[int, str] = {}
+"""By rank of MPI.COMM_WORLD: what it publishes as it ends."""
 
 
 @cache
-def find_place() -> str:
-    """Where others open this process' page; empty where they cannot."""
-    page, process = make_page(0), os.getpid()
+def find_name() -> str:
+    """What this process publishes as it ends."""
+    from mpi4py import MPI
 
-    def end() -> None:
-        if os.getpid() == process:  # and not one that it has forked
-            page.ended[0] = 1
+    name, process = f"tapestry-{os.urandom(16).hex()}", os.getpid()  # without spaces, which MPICH cuts it at
+
+    def end(*_: Any) -> None:
+        if os.getpid() == process and not MPI.Is_finalized() and raises_errors():  # and not one that it has forked
+            with suppress(MPI.Exception):
+                MPI.Publish_name(name, "ended")
 
     atexit.register(end)
-    return page.place
+    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=end), name)  # where the program itself calls MPI's end
+    return name
+
+
+def raises_errors() -> bool:
+    """Whether MPI's errors are Python's: else a name that is not there would end all ranks."""
+    from mpi4py import MPI
+
+    return all(one.Get_errhandler() == MPI.ERRORS_RETURN for one in (MPI.COMM_WORLD, MPI.COMM_SELF))
 
 
 class Endings:
-    """Which ranks of a communicator have ended, as far as their pages are known.
+    """Which ranks of a communicator have ended, as far as their names are known.
 
     Parameters
     ----------
@@ -53,36 +67,48 @@ class Endings:
         from mpi4py import MPI
 
         mine, whole = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+        self.mpi, self.me = MPI, comm.rank
         self.ranks: Sequence[int] = mine.Translate_ranks(group=whole)
         """Those of MPI.COMM_WORLD; below 0 of processes that are not there."""
         mine.Free()
         whole.Free()
-        self.me = comm.rank
         self.since: dict[int, float] = {}
         """By rank: when it was seen that it has ended."""
+        self.turn, self.due = comm.rank, 0.0
+        """Whom this rank looked up last, and when it does so again."""
 
-    def meet(self, places: Sequence[str]) -> None:
-        """Know the pages of all ranks from now on, by what they have told."""
-        for rank, (number, place) in enumerate(zip(self.ranks, places, strict=True)):
-            is_new = number not in _PAGES or _PAGES[number][0] != place
-            if place and is_new and number >= 0 and rank != self.me:
-                _PAGES[number] = place, open_page(place)
+    def meet(self, names: Sequence[str]) -> None:
+        """Know the names of all ranks from now on, by what they have told."""
+        _NAMES.update({number: name for number, name in zip(self.ranks, names, strict=True) if number >= 0 and name})
 
     def look(self, who: str, what: str) -> None:
-        """Raise where a rank has ended, and what it sent before has had time to come.
+        """Look for the next rank, and raise where one has ended, and what it sent before has had time to come.
 
         Raises
         ------
         BackendUnavailable
             Names the rank, who waits and for what.
         """
-        for rank, number in enumerate(self.ranks):
-            _, page = _PAGES.get(number, ("", None))
-            if page is None or not page.ended[0]:
-                continue
-            now = monotonic()
-            if now - self.since.setdefault(rank, now) > ENDED_SECONDS:
+        now, size = monotonic(), len(self.ranks)
+        if now >= self.due:
+            self.due = now + LOOK_UP_SECONDS * size
+            self.turn = (self.turn + 1) % size
+            if self.turn not in (self.me, *self.since) and self.has_ended(self.turn):
+                self.since[self.turn] = now
+        for rank, since in self.since.items():
+            if now - since > ENDED_SECONDS:
                 raise BackendUnavailable(
                     f"backend 'mpi': the program of rank {rank} has ended, while {who} waited for {what}; look for the "
                     "error of that rank, and have all ranks run as often as each other"
                 )
+
+    def has_ended(self, rank: int) -> bool:
+        """Whether a rank, whose name is known, has published it."""
+        name = _NAMES.get(self.ranks[rank])
+        if name is None or not raises_errors():
+            return False
+        try:
+            self.mpi.Lookup_name(name)
+        except self.mpi.Exception:
+            return False
+        return True

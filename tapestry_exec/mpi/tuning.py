@@ -34,5 +34,8 @@ WATCH_SECONDS = 2e-3
 """How often the watch of a rank on a GPU looks whether a message is late, or another rank has failed."""
 ENDED_SECONDS = 2.0
 """How long a rank waits before it looks whether others have ended, and behind that for what an ended one had sent."""
+LOOK_UP_SECONDS = 5e-3
+"""How long between two times that any of all ranks, which wait, asks the process manager for the name of another one;
+it takes 0.1 ms to answer."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""

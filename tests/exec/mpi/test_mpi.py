@@ -77,21 +77,31 @@ def test_a_rank_whose_program_has_ended_is_missed() -> None:
 
 
 def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And of one that has not ended, or whose page is not known, nothing is said."""
-    found, page, now = Endings(mock.MagicMock(rank=0)), bells_of.make_page(0), [10.0]
+    """And of one that has not ended, or whose name is not known, nothing is said; few are looked up at a time."""
+    found, now, published, asked = Endings(mock.MagicMock(rank=0)), [10.0], set[str](), list[str]()
     monkeypatch.setattr(found, "ranks", [4, 6, -1])
-    monkeypatch.setattr(endings, "_PAGES", {6: ("there", page)})
+
+    def look_up(name: str) -> None:
+        asked.append(name)
+        if name not in published:
+            raise found.mpi.Exception(found.mpi.ERR_NAME)
+
+    monkeypatch.setattr(found, "mpi", mock.Mock(Exception=found.mpi.Exception, Lookup_name=look_up))
+    monkeypatch.setattr(endings, "_NAMES", {4: "mine", 6: "its"})
     monkeypatch.setattr(endings, "monotonic", lambda: now[0])
-    for ended, at, raises in ((0, 10.0, False), (1, 20.0, False), (1, 21.9, False), (1, 22.1, True)):
-        page.ended[0], now[0] = ended, at
-        if raises:
-            with pytest.raises(
-                BackendUnavailable, match="the program of rank 1 has ended, while device 0 waited for x"
-            ):
-                found.look("device 0", "x")
-        else:
+
+    def look_for_a_while(at: float) -> None:
+        for k in range(100):
+            now[0] = at + k / 1_000
             found.look("device 0", "x")
-    page.close()
+
+    look_for_a_while(10.0)
+    published.add("its")
+    look_for_a_while(20.0)
+    look_for_a_while(21.9)
+    with pytest.raises(BackendUnavailable, match="the program of rank 1 has ended, while device 0 waited for x"):
+        look_for_a_while(22.1)
+    assert set(asked) == {"its"} and 2 < len(asked) < 10, "and none again that was found"
 
 
 def test_numbers_of_parcels_tell_them_apart() -> None:
