@@ -21,6 +21,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -29,6 +30,8 @@ from tapestry_exec.run import BackendUnavailable
 
 _NAMES: dict[int, str] = {}
 """By rank of MPI.COMM_WORLD: what it publishes as it ends."""
+_ASKING: list[Thread] = []
+"""What asks the process manager. It may be cut off: then no answer comes, nor an error for long."""
 
 
 @cache
@@ -38,8 +41,8 @@ def find_name() -> str:
 
     name, process = f"tapestry-{os.urandom(16).hex()}", os.getpid()  # without spaces, which MPICH cuts it at
 
-    def end(*_: Any) -> None:
-        if os.getpid() == process and not MPI.Is_finalized() and raises_errors():  # and not one that it has forked
+    def end(*_: Any) -> None:  # not of a process that it has forked
+        if os.getpid() == process and not MPI.Is_finalized() and can_ask() and is_answered(ENDED_SECONDS):
             with suppress(MPI.Exception):
                 MPI.Publish_name(name, "ended")
 
@@ -48,11 +51,19 @@ def find_name() -> str:
     return name
 
 
-def raises_errors() -> bool:
-    """Whether MPI's errors are Python's: else a name that is not there would end all ranks."""
+def can_ask() -> bool:
+    """Whether a thread may look for a name that is not there: an error that is not Python's would end all ranks."""
     from mpi4py import MPI
 
-    return all(one.Get_errhandler() == MPI.ERRORS_RETURN for one in (MPI.COMM_WORLD, MPI.COMM_SELF))
+    raises = all(one.Get_errhandler() == MPI.ERRORS_RETURN for one in (MPI.COMM_WORLD, MPI.COMM_SELF))
+    return raises and bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+
+def is_answered(seconds: float = 0.0) -> bool:
+    """Whether the process manager is not asked, or not any more after so many seconds."""
+    for one in _ASKING:
+        one.join(seconds)
+    return not any(one.is_alive() for one in _ASKING)
 
 
 class Endings:
@@ -90,25 +101,22 @@ class Endings:
             Names the rank, who waits and for what.
         """
         now, size = monotonic(), len(self.ranks)
-        if now >= self.due:
+        if now >= self.due and is_answered():
             self.due = now + LOOK_UP_SECONDS * size
             self.turn = (self.turn + 1) % size
-            if self.turn not in (self.me, *self.since) and self.has_ended(self.turn):
-                self.since[self.turn] = now
-        for rank, since in self.since.items():
+            name = _NAMES.get(self.ranks[self.turn])
+            if name is not None and self.turn not in (self.me, *self.since) and can_ask():
+                _ASKING[:] = [Thread(target=self._ask, args=(self.turn, name), daemon=True)]
+                _ASKING[0].start()
+        for rank, since in list(self.since.items()):
             if now - since > ENDED_SECONDS:
                 raise BackendUnavailable(
                     f"backend 'mpi': the program of rank {rank} has ended, while {who} waited for {what}; look for the "
                     "error of that rank, and have all ranks run as often as each other"
                 )
 
-    def has_ended(self, rank: int) -> bool:
-        """Whether a rank, whose name is known, has published it."""
-        name = _NAMES.get(self.ranks[rank])
-        if name is None or not raises_errors():
-            return False
-        try:
+    def _ask(self, rank: int, name: str) -> None:
+        """Note a rank that has published its name."""
+        with suppress(self.mpi.Exception):  # it has not
             self.mpi.Lookup_name(name)
-        except self.mpi.Exception:
-            return False
-        return True
+            self.since[rank] = monotonic()

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,6 @@ import numpy as np
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
-from tapestry_exec.mpi import bells as bells_of
 from tapestry_exec.mpi import endings, messages
 from tapestry_exec.mpi.backend import CountsTold
 from tapestry_exec.mpi.bells import Bell, open_page
@@ -79,14 +79,15 @@ def test_a_rank_whose_program_has_ended_is_missed() -> None:
 def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of one that has not ended, or whose name is not known, nothing is said; few are looked up at a time."""
     found, now, published, asked = Endings(mock.MagicMock(rank=0)), [10.0], set[str](), list[str]()
+    mpi = found.mpi
     monkeypatch.setattr(found, "ranks", [4, 6, -1])
 
     def look_up(name: str) -> None:
         asked.append(name)
         if name not in published:
-            raise found.mpi.Exception(found.mpi.ERR_NAME)
+            raise mpi.Exception(mpi.ERR_NAME)
 
-    monkeypatch.setattr(found, "mpi", mock.Mock(Exception=found.mpi.Exception, Lookup_name=look_up))
+    monkeypatch.setattr(found, "mpi", mock.Mock(Exception=mpi.Exception, Lookup_name=look_up))
     monkeypatch.setattr(endings, "_NAMES", {4: "mine", 6: "its"})
     monkeypatch.setattr(endings, "monotonic", lambda: now[0])
 
@@ -94,6 +95,7 @@ def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.Monke
         for k in range(100):
             now[0] = at + k / 1_000
             found.look("device 0", "x")
+            assert endings.is_answered(20)
 
     look_for_a_while(10.0)
     published.add("its")
@@ -102,6 +104,25 @@ def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.Monke
     with pytest.raises(BackendUnavailable, match="the program of rank 1 has ended, while device 0 waited for x"):
         look_for_a_while(22.1)
     assert set(asked) == {"its"} and 2 < len(asked) < 10, "and none again that was found"
+
+
+def test_a_process_manager_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one behind a cable that was cut: who waits goes on, and gives up in time."""
+    found, cut, asked = Endings(mock.MagicMock(rank=0)), threading.Event(), list[str]()
+    monkeypatch.setattr(found, "ranks", [4, 6, -1])
+
+    def look_up(name: str) -> None:
+        asked.append(name)
+        cut.wait(60)
+
+    monkeypatch.setattr(found, "mpi", mock.Mock(Exception=found.mpi.Exception, Lookup_name=look_up))
+    monkeypatch.setattr(endings, "_NAMES", {6: "its"})
+    monkeypatch.setattr(endings, "LOOK_UP_SECONDS", 0.0)
+    for _ in range(30):
+        found.look("device 0", "x")
+    assert asked == ["its"] and not endings.is_answered()
+    cut.set()
+    assert endings.is_answered(20)
 
 
 def test_numbers_of_parcels_tell_them_apart() -> None:
