@@ -103,11 +103,13 @@ def temporary_folder() -> Iterator[str]:
 
 @contextmanager
 def launch_by(hosts: Sequence[Host]) -> Iterator[list[str]]:
-    """What MPICH's `mpiexec` is told to begin ranks there: a script in place of ssh enters the host that it is given."""
+    """What MPICH's `mpiexec` is told to begin ranks there: a script, in place of ssh, enters the host it is given."""
     with temporary_folder() as folder:
         script = Path(folder, "enter")
-        each = "\n".join(f"{host.name}) shift; exec {' '.join(host.inside)} sh -c \"$*\" ;;" for host in hosts)
-        script.write_text(f'#!/bin/sh\n[ "$1" = -x ] && shift\ncase "$1" in\n{each}\nesac\necho "no host $1" >&2; exit 1\n')
+        each = "\n".join(f'{host.name}) shift; exec {" ".join(host.inside)} sh -c "$*" ;;' for host in hosts)
+        script.write_text(
+            f'#!/bin/sh\n[ "$1" = -x ] && shift\ncase "$1" in\n{each}\nesac\necho "no host $1" >&2; exit 1\n'
+        )
         script.chmod(0o700)
         names = ",".join(host.name for host in hosts)
         yield ["-hosts", names, "-launcher", "ssh", "-launcher-exec", str(script), "-iface", "bridge"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from datetime import date
 from functools import partial
+from io import StringIO
 from os import cpu_count
 from pathlib import Path
 from shlex import quote as quote_word
@@ -12,6 +14,7 @@ from typing import Any
 
 import click
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_exec.cli.answers import (
     CalibrateAnswer,
@@ -65,6 +68,7 @@ from tapestry_exec.run import (
     calibrate,
     check_target,
     difference,
+    load_backend,
     replace_file,
     run,
 )
@@ -416,6 +420,8 @@ def run_command(
 
     What random inputs are follows from --seed, so that --resume goes on with those of the run that was saved.
     """
+    if how["backend"] == "mpi" and not load_backend("mpi").is_first:
+        asked = be_silent(asked)
     if folder is None and (after or every is not None):
         raise click.UsageError(f"{'--after' if after else '--every'} says when to save; say where, by --checkpoints")
     if folder is not None:
@@ -508,6 +514,12 @@ def calibrate_command(file: Path, backend: str, devices: int, as_json: bool, qui
     if as_json:
         return print_answer(CalibrateAnswer(str(file), text))
     echo(text)
+
+
+def be_silent(asked: Planning) -> Planning:
+    """Print nothing from now on but errors, as another rank of the same program prints it all."""
+    click.get_current_context().with_resource(redirect_stdout(StringIO()))
+    return replace(asked, quiet=True)
 
 
 def _check_html(path: Path | None, *others: Path | None) -> None:

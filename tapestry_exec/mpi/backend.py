@@ -54,6 +54,9 @@ from tapestry_plan.ir import Op
 from tapestry_plan.steps import Send
 from tapestry_sets.limits import check_arguments, quote, tell_count
 
+WHERE = "backend 'mpi': "
+"""How errors begin."""
+
 
 class MpiBackend(NumpyBackend):
     """Devices are ranks of an MPI program, in which all ranks call `run` or `deploy` with the same plan.
@@ -139,6 +142,7 @@ class MpiBackend(NumpyBackend):
         if self.given is not None and collectives:
             raise ValueError("MpiBackend: collectives are NCCL's with a device of its own; give one of the two")
         self.saves = self.given is None
+        self.is_first = self.comm.rank == 0
         self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
 
     def check_room(self, nbytes: Sequence[int]) -> None:
@@ -152,10 +156,10 @@ class MpiBackend(NumpyBackend):
         if self.given is not None:
             self.given.check(ops, runs)
 
-    def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
         """Tell the other ranks, which wait for this one and may have other arguments, that it does not run."""
         mail = Mail(duplicate(self.comm), {})
-        mail.exchange({"wrong": f"{type(error).__name__}: {error}"})
+        mail.exchange({"wrong": _tell_error(error)})
         mail.close()
 
     def _deal(self, prepared: PreparedPlan) -> Dealing:
@@ -187,7 +191,7 @@ class MpiBackend(NumpyBackend):
                 held = count_held(what)
                 check_room([held[device] for device in dealing.groups[self.comm.rank]])
         except (BackendUnavailable, ValueError, MemoryError) as error:
-            self.refuse(what.prepared, error)
+            self.refuse(error)
             raise
         return MpiSession(what, self.comm, dealing, self.calls if self.collectives else None, gpu)
 
@@ -200,6 +204,11 @@ class MpiBackend(NumpyBackend):
                 f"{tell_count(dealing.most, 'device')} number up to {last:,}, and this MPI library has "
                 f"{self.most_tags:,} at most: use more ranks, another library, or backend='processes'"
             )
+
+
+def _tell_error(error: BaseException) -> str:
+    """An error of this rank as others say it, who name the backend themselves."""
+    return f"{type(error).__name__}: {str(error).removeprefix(WHERE)}"
 
 
 def _tell_way(told: Counter[str] | None) -> str:
@@ -316,7 +325,7 @@ class MpiSession:
                 raise BackendUnavailable("MPI was begun for one thread; leave mpi4py.rc.thread_level at 'multiple'")
             return {"devices": "GPUs", **self.gpu.tell(), "seen": Seen(name_host(), *self.gpu.list_gpus())}
         except Exception as error:
-            return {"devices": "GPUs", "wrong": f"{type(error).__name__}: {error}"}
+            return {"devices": "GPUs", "wrong": _tell_error(error)}
 
     def _begin_on_gpu(self, gpu: RankDevice, seen: Sequence[Seen]) -> None:
         (part,) = self.own
@@ -395,7 +404,7 @@ class MpiSession:
         """Tell the other ranks, which run, that this one does not; `is_on` as of the run's savings."""
 
         def raise_it() -> None:
-            raise _Refused(f"{type(error).__name__}: {error}")
+            raise _Refused(_tell_error(error))
 
         if self.mail.lost:
             return
@@ -495,6 +504,6 @@ class MpiSession:
         for rank, raised, step, device in failed:
             if isinstance(raised, _Refused):
                 raise BackendUnavailable(f"backend 'mpi': rank {rank} does not run: {raised}; no rank does")
-            why = str(raised) if isinstance(raised, StepFailed) else f"{type(raised).__name__}: {raised}"
+            why = str(raised) if isinstance(raised, StepFailed) else _tell_error(raised)
             raise GenerationEnded(device, step if step >= 0 else None, why, sent, raised)
         return [value for _, value, *_ in answers]

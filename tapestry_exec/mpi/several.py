@@ -16,6 +16,7 @@ not wait for a later one, and its rank does not wait for one either.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,10 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run import (
     Counts,
     DevicePart,
-    Ensemble,
     Member,
     Parcel,
     Start,
-    find_together,
+    bring_together,
     load_backend,
     one_blas_thread,
 )
@@ -168,7 +168,7 @@ class Team:
         near: dict[tuple[int, int, int], Parcel] = {}
         boxes = {part.device: Box(part.device, dealing, mail, near) for part in parts}
         members = {
-            part.device: Member(part, backend, box, [-1, 0, 0], boxes.keys() - {part.device})
+            part.device: Member(part, backend, box, array("q", [-1, 0, 0]), boxes.keys() - {part.device})
             for part, box in zip(parts, boxes.values(), strict=True)
         }
         return cls(members, boxes)
@@ -216,13 +216,11 @@ class Team:
 
     def _do_steps(self, tell: Callable[[int, str], None] | None) -> None:
         """Do the steps of the run that has begun: in one loop, where all know them by heart."""
-        programs = {device: (one.interpreter, one.steps) for device, one in self.members.items()}
-        together = find_together(programs)
-        if together is None:
+        group = bring_together(self.members)
+        if group is None:
             boxes = self.boxes
             self._take_turns({k: one.take_turns(tell, boxes[k].is_there) for k, one in self.members.items()})
             return
-        group = Ensemble(together, programs, {device: one.board for device, one in self.members.items()})
         try:
             group.play(lambda at: True)  # who does a receipt waits
         finally:

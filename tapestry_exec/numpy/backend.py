@@ -34,11 +34,12 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, is_in_place, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
-from tapestry_sets.limits import check_arguments
+from tapestry_sets.limits import mend_calls, wrong_type
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
 
+@mend_calls
 class NumpyBackend(Backend["NumpyDevice"]):
     """Devices of a mesh as arenas in this process.
 
@@ -73,9 +74,11 @@ class NumpyBackend(Backend["NumpyDevice"]):
     name = "numpy"
     keeps = saves = True
 
-    @check_arguments
     def __init__(self, *, threads: bool | None = None) -> None:
-        self.threads = threads
+        if not isinstance(threads, bool | np.bool_ | None):  # nor is 1 taken for True
+            mend = "it is not a number of threads, which are as many as cores"
+            raise wrong_type(threads, "True or False or None", "NumpyBackend: threads", mend)
+        self.threads = None if threads is None else bool(threads)
         self._closed: list[list[NumpyDevice]] = []
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:

@@ -32,12 +32,11 @@ from tapestry_exec.processes.tuning import HEAD_NBYTES, SPIN_SECONDS
 from tapestry_exec.run import (
     MAX_WAIT_SECONDS,
     Counts,
-    Ensemble,
     Member,
     Parcel,
     Source,
     Start,
-    find_together,
+    bring_together,
     list_own_cores,
     load_backend,
     make_portable,
@@ -296,13 +295,11 @@ class DeviceProcess:
 
     def _do_steps(self, tell: Callable[[int, str], None] | None) -> None:
         """Do the steps of the run that has begun: in one loop, where all know them by heart."""
-        programs = {device: (one.interpreter, one.steps) for device, one in self.members.items()}
-        together = find_together(programs)
-        if together is None:
+        group = bring_together(self.members)
+        if group is None:
             slots = self.slots
             self._take_turns({k: one.take_turns(tell, slots[k].is_there) for k, one in self.members.items()})
             return
-        group = Ensemble(together, programs, {device: memoryview(self.boards[device]) for device in programs})
         try:
             group.play(self._wait_for)
         finally:

@@ -54,6 +54,7 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts
 from tapestry_exec.run.parts import (
     DevicePart,
     Member,
+    bring_together,
     join_cells,
     list_parts,
     list_placed,
@@ -76,7 +77,7 @@ from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_
 from tapestry_exec.run.settled import Timed
 from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.stores import DaskSource, Source, Target, Written, take_whole
-from tapestry_exec.run.together import Ensemble, find_together, share_out, tell_devices
+from tapestry_exec.run.together import Ensemble, share_out, tell_devices
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import list_grouped, name_place, name_step, one_blas_thread

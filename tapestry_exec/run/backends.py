@@ -239,6 +239,8 @@ class Backend(Protocol[D]):
     """Whether buffers can stay on devices from run to run (`DeviceMemory.hold`)."""
     saves: bool = False
     """Whether what devices hold can be saved between two steps: each has done all its work then."""
+    is_first: bool = True
+    """Whether this process is the one that tells people of a run, where several run the same program."""
 
     @abstractmethod
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...

@@ -154,7 +154,7 @@ def run(
     prepared = PreparedPlan(shard_plan, backend)
     engine = prepared.backend
     with engine.alone():
-        with _telling_others(prepared):
+        with _telling_others(prepared.backend):
             known = _name_ops(shard_plan, ops)
             asked = verify, trace, memory_nbytes, constants, checkpoints, resume, outputs
             prepared, host, savings = _look_at_arguments(prepared, inputs, *asked)
@@ -188,14 +188,14 @@ def _leave_in_files(prepared: PreparedPlan, host: Mapping[str, Any]) -> dict[str
 
 
 @contextmanager
-def _telling_others(prepared: PreparedPlan) -> Iterator[None]:
+def _telling_others(backend: Backend[Any]) -> Iterator[None]:
     """Where others begin the same plan, as MPI's ranks do, tell them of an error here: they would wait."""
     try:
         yield
     except Exception as error:
-        refuse: Callable[[PreparedPlan, Exception], None] | None = getattr(prepared.backend, "refuse", None)
+        refuse: Callable[[Exception], None] | None = getattr(backend, "refuse", None)
         if refuse is not None:
-            refuse(prepared, error)
+            refuse(error)
         raise
 
 
@@ -299,7 +299,7 @@ class Deployment:
         caps: Sequence[int] | None,
     ) -> None:
         self.plan, self._prepared, self._given = prepared.plan, prepared, constants
-        with _telling_others(prepared):
+        with _telling_others(prepared.backend):
             self._look_at_arguments(ops, carry, caps)
         self._carried = set(carry.values())
         self._predicted: dict[tuple[str, ...], Prediction] = {}
@@ -596,7 +596,7 @@ def deploy(
     prepared = PreparedPlan(shard_plan, backend)
     if not getattr(type(prepared.backend), "keeps", False):
         raise ValueError(f"deploy: nothing stays on devices of backend {quote(prepared.backend.name)}; use run")
-    with _telling_others(prepared):
+    with _telling_others(prepared.backend):
         caps = shard_plan.mesh.limit_memory(memory_nbytes)
         prepared = prepared.within(memory_nbytes)
         known = _name_ops(prepared.plan, ops)

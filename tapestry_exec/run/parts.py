@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
@@ -27,6 +27,7 @@ from tapestry_exec.run.results import StepFailed
 from tapestry_exec.run.sessions import Deployed, finish
 from tapestry_exec.run.settled import Left, Timed, pack_noted
 from tapestry_exec.run.stores import Written
+from tapestry_exec.run.together import Ensemble, find_together
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
 from tapestry_plan.steps import HOST, Collective, Compute, Copy, DeviceStep, Recv, Send
@@ -369,6 +370,18 @@ def join_cells(parts: Sequence[DevicePart], cells: Sequence[Sequence[Array]]) ->
         for (k, *_), array in zip(part.outputs, some, strict=True)
     }
     return [found[k] for k in range(len(found))]
+
+
+def bring_together(members: Mapping[int, Member]) -> Ensemble | None:
+    """The loop of a process' devices, by number, whose runs have begun; None where not all know their steps by heart.
+
+    The board of each is memory of three numbers.
+    """
+    group = {device: (one.interpreter, one.steps) for device, one in members.items()}
+    together = find_together(group)
+    if together is None:
+        return None
+    return Ensemble(together, group, {device: memoryview(cast(Any, one.board)) for device, one in members.items()})
 
 
 def make_portable(error: Exception) -> Exception:

@@ -85,7 +85,7 @@ ROWS: dict[str, Row] = {
     "NcclBackend": Row(
         NcclBackend, takes={"devices": "Sequence | None"}, raises=(BackendUnavailable,), skips=["options"]
     ),
-    "NumpyBackend": Row(NumpyBackend),
+    "NumpyBackend": Row(NumpyBackend, refuses={"threads": (0, 1)}),
     "ProcessBackend": Row(ProcessBackend, refuses={"retries": (-1,), "patience": (0.0, -1.0)}),
     "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),
     "SimulatedBackend": Row(SimulatedBackend, lambda: {"gpus": 1}, refuses={"gpus": (0, -1)}, skips=["options"]),

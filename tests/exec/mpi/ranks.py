@@ -378,7 +378,7 @@ def fail_on_one(comm: Any) -> None:
         devices = {turn % 4, *np.flatnonzero(chosen.random(4) < 0.3).tolist()}
         op.rows = [4 * device for device in devices]
         refuse(StepFailed, f"compute 'act' on device [{devices}].*too hot", lambda: placed.run(inputs))
-    with mock.patch("tapestry_exec.mpi.several.Ensemble.play", side_effect=KeyboardInterrupt if comm.rank else None):
+    with mock.patch("tapestry_exec.run.together.Ensemble.play", side_effect=KeyboardInterrupt if comm.rank else None):
         if comm.rank:
             refuse(KeyboardInterrupt, "", lambda: placed.run(inputs))
     if not comm.rank:
@@ -489,7 +489,7 @@ def be_refused() -> None:
         refuse(BackendUnavailable, words, partial(deploy, told[0], backend=backend))
     one = MpiBackend(collectives=WORLD.rank == 1)  # of one rank alone: all are told
     why = r"the plan has 5 devices .*, and with collectives=True each rank has one device"
-    told = why if WORLD.rank == 1 else f"rank 1 does not run: .*{why}"
+    told = why if WORLD.rank == 1 else f"rank 1 does not run: BackendUnavailable: {why}"
     refuse(BackendUnavailable, told, lambda: run(*many, backend=one))
     mixed = few if WORLD.rank == 1 else many
     refuse(BackendUnavailable, "rank 1 does not run|each is to have a device", lambda: run(*mixed, backend="mpi"))

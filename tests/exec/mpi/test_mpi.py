@@ -150,12 +150,22 @@ def test_one_that_ends_ends_all(what: str) -> None:
 
 
 @pytest.mark.heavy
-def test_the_command_prints_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", [[], ["-m", "tapestry_exec.mpi"]], ids=["alone", "by tapestry_exec.mpi"])
+def test_the_command_prints_once(runner: list[str]) -> None:
     model = REPOSITORY / "tests" / "models" / "gpt2.onnx"
-    command = ["-m", "tapestry_exec.cli", "run", str(model), "--mesh", "2", "--backend", "mpi", "--verify", "--quiet"]
-    done = run_ranks("-m", "tapestry_exec.mpi", *command, ranks=2)
+    command = ["-m", "tapestry_exec.cli", "run", str(model), "--mesh", "2", "--backend", "mpi", "--verify"]
+    done = run_ranks(*runner, *command, ranks=2)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("moved") == 1
+    assert done.stdout.count("moved") == 1 and done.stderr.count("planning") == 1
+
+
+@pytest.mark.heavy
+def test_each_rank_of_a_command_that_is_refused_ends_with_its_status() -> None:
+    """Also one that prints nothing else."""
+    told = "import sys; from tapestry_exec.cli.commands import main; from mpi4py import MPI\n"
+    told += "try: main(['run', 'none.onnx', '--backend', 'mpi'])\nexcept SystemExit as end: print(end.code)"
+    done = run_ranks("-c", told, ranks=2)
+    assert done.stdout.split() == ["2", "2"] and done.stderr.count("none.onnx") == 2
 
 
 def test_no_mpi4py_is_told() -> None:
