@@ -44,9 +44,8 @@ def make_case(name: str, count: int) -> Case:
     if name == "sums":
         p, fed = made(count)
     else:
-        graph, rng = read_network(name), np.random.default_rng(count)
-        given = [one for one in graph.stored.values() if one.kind == "input"]
-        p, fed = plan(graph, Mesh((count,))), {one.name: draw(rng, one.shape, one.dtype) for one in given}
+        graph = read_network(name)
+        p, fed = plan(graph, Mesh((count,))), draw_inputs(graph, count)
     return Case(f"{name} on {count}", p, fed, run(p, fed, backend="serial"))
 
 
@@ -64,6 +63,12 @@ def exchange_rows(
     return plan(g, Mesh(devices), fix=fix), {"x": rng.random((rows * devices, columns), np.float32)}
 
 
+def draw_inputs(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+    """Inputs of a network."""
+    rng = np.random.default_rng(seed)
+    return {one.name: draw(rng, one.shape, one.dtype) for one in graph.stored.values() if one.kind == "input"}
+
+
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
     """Small whole numbers, which are tokens, too."""
     return rng.integers(0, 2, shape).astype(dtype)
@@ -71,7 +76,11 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
 
 def write_cases(file: Path, which: Sequence[tuple[str, int]]) -> None:
     """For another process."""
-    file.write_bytes(pickle.dumps([tuple(make_case(*one)) for one in which]))
+    pickle_cases(file, [make_case(*one) for one in which])
+
+
+def pickle_cases(file: Path, cases: Sequence[Case]) -> None:
+    file.write_bytes(pickle.dumps(list(map(tuple, cases))))
 
 
 def read_cases(file: Path) -> list[Case]:

@@ -585,6 +585,57 @@ def raise_alone() -> None:
     time.sleep(60)
 
 
+def work_on_hosts(file: str) -> None:
+    """What a run between hosts differs in: plans, also of more devices than ranks, and what all are told."""
+    for name, p, inputs, wanted in read_cases(Path(file)):
+        backend = MpiBackend(collectives=p.mesh.size == WORLD.size and name.startswith("sums"))
+        with deploy(p, backend=backend) as placed, deploy(p, backend="serial") as other:
+            for _ in range(3):
+                found = placed.run(inputs)
+                assert_same(found, other.run(inputs))
+                assert found.nbytes_by_link == p.nbytes_by_link and 0 < found.clock_error < 10
+            mail = cast(Any, placed)._session.mail
+            machines, dealing = WORLD.allgather(name_clock()), cast(Any, placed)._session.dealing
+            here = {rank for rank, machine in enumerate(machines) if machine == machines[WORLD.rank]}
+            assert len(set(machines)) > 1 and set(mail.bell.pages) == here - {WORLD.rank} and not mail.bell.sees_all
+        assert_same(run(p, inputs, backend=backend), wanted)
+        between = sum(
+            nbytes
+            for (src, dst), nbytes in p.nbytes_by_link.items()
+            if machines[dealing.ranks[src]] != machines[dealing.ranks[dst]]
+        )
+        if WORLD.rank == 0:
+            print(name, "sent between hosts", 4 * between, flush=True)
+    state_errors()
+    fail_on_hosts()
+
+
+def fail_on_hosts() -> None:
+    """An error, other arguments, and a plan of another kind are told to ranks of other hosts."""
+    (p, inputs), last = made(WORLD.size), WORLD.size - 1
+    for _ in range(2):
+        refuse(
+            StepFailed,
+            r"compute 'act' on device 0, .*FloatingPointError: too hot",
+            lambda: run(p, inputs, backend="mpi", ops=as_relu(raise_first)),
+        )
+    wrong = {"x": inputs["x"][:3]} if WORLD.rank == last else inputs
+    words = r"has shape \(3, 24\)" if WORLD.rank == last else f"rank {last} does not run: ValueError: input 'x'"
+    refuse((ValueError, BackendUnavailable), words, lambda: run(p, wrong, backend="mpi"))
+    mine = made(last) if WORLD.rank == last else (p, inputs)
+    words = (
+        "each is to have a device" if WORLD.rank == last else f"rank {last} does not run: BackendUnavailable: the plan"
+    )
+    refuse(BackendUnavailable, words, lambda: run(*mine, backend="mpi"))
+    other = plan(p.graph, p.mesh, fix={"one": {"m": WORLD.size}}) if WORLD.rank == last else p
+    refuse(BackendUnavailable, r"rank 0 has plan \w+, rank \d has", lambda: run(other, inputs, backend="mpi"))
+    backend = MpiBackend(collectives=WORLD.rank == last)
+    refuse(BackendUnavailable, "has collectives", lambda: run(p, inputs, backend=backend))
+    assert_same(run(p, inputs, backend="mpi"), run(p, inputs, backend="serial"))
+    if WORLD.rank == 0:
+        print("fail_on_hosts done", flush=True)
+
+
 def work(file: str) -> None:
     """All that ends well, in one program."""
     run_networks(file)
@@ -608,5 +659,5 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    every = work, wait_in_vain, die, die_within, end_alone, raise_alone
+    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, raise_alone
     {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])
