@@ -26,6 +26,8 @@ from typing import NamedTuple
 IN_NETWORK = ("unshare", "--net")
 ADDRESS = "10.77.0.1"
 """Of who makes the hosts."""
+AHEAD_SECONDS = 1000
+"""By how much the clock of the first host is ahead of this process'; that of the second one twice as much."""
 SPACES = ("--net", "--uts", "--mount", "--pid", "--time", "--ipc")
 
 
@@ -77,7 +79,7 @@ def make_host(stack: ExitStack, number: int, alike: bool) -> Host:
     if not alike:
         does += "mount -t tmpfs tmpfs /dev/shm", f"mount --bind {folder}/boot_id /proc/sys/kernel/random/boot_id"
     script = "; ".join([*does, "echo $?", "exec cat >/dev/null"])
-    command = ["unshare", *SPACES, "--monotonic", str(1000 * number), "--fork", "--kill-child", "--mount-proc"]
+    command = ["unshare", *SPACES, "--monotonic", str(AHEAD_SECONDS * number), "--fork", "--kill-child", "--mount-proc"]
     command += "sh", "-ec", script  # which ends when this process does, and all that runs there with it
     holder = stack.enter_context(
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)

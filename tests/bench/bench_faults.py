@@ -51,6 +51,7 @@ from tests.exec.own_ops import Sabotage, as_relu  # noqa: E402
 from tests.exec.processes.test_processes import list_processes, of_mine, wait_until  # noqa: E402
 from tests.exec.run.test_checkpoints import chain as chain_of_stages  # noqa: E402
 from tests.exec.run.test_side_by_side import made  # noqa: E402
+from tests.hosts import IN_NETWORK  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_faults.md")
 KINDS = {
@@ -296,7 +297,7 @@ def try_client(place: Place) -> Tried:
 def try_cuts() -> list[dict[str, Any]]:
     """Runs on workers in network namespaces of their own, whose cables are cut."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["unshare", "--net", sys.executable, "-m", "tests.exec.dask.cut_network", folder]
+        command = [*IN_NETWORK, sys.executable, "-m", "tests.exec.dask.cut_network", folder]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from tests.exec.processes.test_processes import wait_until
 from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_side_by_side import made
 from tests.exec.sent_bytes import find_sent, find_step, list_copies, list_sums, sum_by_device
+from tests.hosts import IN_NETWORK, find_obstacle
 from tests.ways_of_running import assert_same
 
 KINDS = ("computing", "sending", "receiving", "last", "eating", "raising")
@@ -247,13 +247,11 @@ def list_children() -> set[int]:
 
 def test_a_network_that_is_cut_for_a_while(rounds: int, tmp_path: Path) -> None:
     """TCP sends again what a short cut lost; where it takes longer than anyone waits, all begin again elsewhere."""
-    unshare = ["unshare", "--net"]
-    allowed = shutil.which("ip") and shutil.which("nsenter") and shutil.which("unshare")
-    if not allowed or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("network namespaces are not allowed here")
+    if obstacle := find_obstacle():
+        pytest.skip(obstacle)
     for k in range(rounds):
         (tmp_path / str(k)).mkdir()
-        command = [*unshare, sys.executable, "-m", "tests.exec.dask.cut_network", str(tmp_path / str(k))]
+        command = [*IN_NETWORK, sys.executable, "-m", "tests.exec.dask.cut_network", str(tmp_path / str(k))]
         done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
         short, long, whole = map(json.loads, done.stdout.splitlines())
         assert short["same"] and whole["same"] and not short["faults"] and not whole["faults"]
