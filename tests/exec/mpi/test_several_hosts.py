@@ -64,7 +64,8 @@ def test_ranks_of_two_hosts_do_all_that_those_of_one_do(alike: bool, tmp_path: P
     done = run_on_hosts(2, 2, "work", str(tmp_path / "cases"), alike=alike)
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in SAMPLE]
-    assert done.stdout.splitlines()[:-1] == [*told, *(f"{one} done" for one in EVERY_TASK)]
+    lines = [line for line in done.stdout.splitlines()[:-1] if "UCX  WARN" not in line]  # of runs that were given up
+    assert lines == [*told, *(f"{one} done" for one in EVERY_TASK)]
 
 
 @pytest.mark.heavy
