@@ -275,7 +275,7 @@ def main() -> None:
         "as MPI has no wait that the system ends. Where less than a processor was free times are",
         "those of a busy machine: Linux gives each session its share then, and mpiexec begins one for each rank.",
         "All ways gave the same bits, and bytes by link, counted by the senders, as planned. Between hosts they were",
-        "run in tests alone, as namespaces of one machine (tests/hosts.py), never over a network: no figure is of that.",
+        "run in tests alone, as namespaces of one machine (tests/hosts.py), never over a network: there is no figure.",
         "",
         "## What the caller's own sockets gain on Dask",
         "",
