@@ -20,7 +20,9 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 IN_NETWORK = ("unshare", "--net")
@@ -45,6 +47,13 @@ class Host(NamedTuple):
         return int(found.stdout)
 
 
+def find_mpiexec() -> str | None:
+    """The program that begins ranks: that of this Python's environment, or any."""
+    here = Path(sys.executable).with_name("mpiexec")
+    return str(here) if here.exists() else shutil.which("mpiexec")
+
+
+@cache
 def find_obstacle() -> str:
     """Why no hosts can be made here; empty where they can."""
     missing = [tool for tool in ("ip", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
@@ -73,7 +82,7 @@ def make_hosts(count: int, alike: bool = False) -> Iterator[list[Host]]:
 
 def make_host(stack: ExitStack, number: int, alike: bool) -> Host:
     name, address, cable = f"host{number}", f"10.77.0.{1 + number}", f"cable{number}"
-    folder = Path(stack.enter_context(temporary_folder()))
+    folder = Path(stack.enter_context(TemporaryDirectory()))
     (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
     does = ["mount -t sysfs sysfs /sys", f"hostname {'host' if alike else name}"]  # the first has its network's devices
     if not alike:
@@ -96,17 +105,9 @@ def make_host(stack: ExitStack, number: int, alike: bool) -> Host:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[str]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        yield folder
-
-
-@contextmanager
 def launch_by(hosts: Sequence[Host]) -> Iterator[list[str]]:
     """What MPICH's `mpiexec` is told to begin ranks there: a script, in place of ssh, enters the host it is given."""
-    with temporary_folder() as folder:
+    with TemporaryDirectory() as folder:
         script = Path(folder, "enter")
         each = "\n".join(f'{host.name}) shift; exec {" ".join(host.inside)} sh -c "$*" ;;' for host in hosts)
         script.write_text(
@@ -120,8 +121,7 @@ def launch_by(hosts: Sequence[Host]) -> Iterator[list[str]]:
 def main(count: str, alike: str, ranks: str, *command: str) -> int:
     """Run a program of so many ranks a host: ``unshare --net python -m tests.hosts 2 "" 2 COMMAND…``."""
     with make_hosts(int(count), bool(alike)) as hosts, launch_by(hosts) as how:
-        mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-        whole = [mpiexec, *how, "-ppn", ranks, "-n", str(int(ranks) * len(hosts)), *command]
+        whole = [str(find_mpiexec()), *how, "-ppn", ranks, "-n", str(int(ranks) * len(hosts)), *command]
         code = subprocess.run(whole, env=os.environ).returncode
         print("came by cable:", *(host.count_received() for host in hosts), flush=True)
     return code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -29,10 +28,10 @@ from tapestry_exec.mpi.messages import Mail
 from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.run import Counts, Timed, TraceEvent
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
+from tests.hosts import find_mpiexec
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-HERE = Path(sys.executable).with_name("mpiexec")
-MPIEXEC = str(HERE) if HERE.exists() else shutil.which("mpiexec")
+MPIEXEC = find_mpiexec()
 pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="there is no mpiexec")
 REPOSITORY = Path(__file__).parents[3]
 EVERY_TASK = ("run_often", "go_on", "fail_together", "be_refused", "call_together", "fail_within", "state_errors")
