@@ -27,7 +27,7 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.moving import move_layouts
 from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.prices.costs import Problem
-from tapestry_plan.search.sums.elimination import Factor, IntArray, count_joint, fits, minimize
+from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, minimize
 from tapestry_plan.search.sums.pruning import Marginals, find_marginals, is_worth_a_round
 from tapestry_plan.steps import Layout
 
@@ -153,7 +153,7 @@ def find_layouts(
             last = None
             if not fits(now.sizes, search, tuning.MAX_ENTRIES):
                 continue
-        marginals = find_marginals(now.sizes, bound)
+        marginals = find_marginals(now.sizes, bound, most=best[0])
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
             some = marginals.list_kept(best[0])
             if is_worth_a_round(now.sizes, some):
@@ -164,7 +164,7 @@ def find_layouts(
             problem.listed.weights |= now.listed.weights  # for who asks next: expansions are held against them
             for choice in choices:  # what reaches a bound is often a good plan
                 best = _better(problem, best, _choose(kept, choice))
-            marginals = find_marginals(now.sizes, bound)
+            marginals = find_marginals(now.sizes, bound, most=best[0])
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         if not moved and lowest < best[0]:  # beside a better plan more is left out before tables are larger
             moved = True
@@ -242,32 +242,42 @@ def _leave_out(
     of the layouts that are kept, their numbers, its tables for the search and for the bound, the best plan that was
     met, the highest bound, and what proved it last, where no more can be left out by that.
     """
-    lowest, widest = 0, tuning.FIRST_PRUNING_ENTRIES
-    wider = tuning.PRUNING_GROWTH * widest
-    if count_joint(now.sizes, bound, wider) <= tuning.WIDER_PRUNING_ENTRIES:
-        widest = wider
+    lowest = 0
     while True:
-        marginals = find_marginals(now.sizes, bound, cap=widest, chooses=True)
-        best = _improve(problem, now, kept, best, [marginals.choice], seed, stop)
+
+        def find_near(found: Marginals, now: Problem = now, kept: Sequence[IntArray] = kept) -> int:
+            nonlocal best
+            best = _improve(problem, now, kept, best, [_choose_likely(now, found)], seed, stop)
+            return best[0]
+
+        is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
+        cap = tuning.MAX_PRUNING_ENTRIES // (1 if is_whole else tuning.PRUNING_GROWTH)  # the largest take seconds
+        marginals = find_marginals(now.sizes, bound, cap=cap, most=find_near)
+        assert best is not None, "there is a choice"
         lowest = max(lowest, marginals.bound_ticks)
         some = marginals.list_kept(best[0])
         is_worth = is_worth_a_round(now.sizes, some)
-        is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
         # Nothing proves a plan by less than what its tables are rounded by.
         is_proved = best[0] - lowest <= now.listed.rounded
-        is_largest = is_whole and (marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES)
-        if (not is_worth and (is_proved or is_largest)) or time.monotonic() >= stop:
+        if (not is_worth and (is_proved or is_whole)) or time.monotonic() >= stop:
             return now, kept, search, bound, best, lowest, marginals
-        if is_worth or not is_whole:
-            kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
-            now = now.restrict(some)
-            grown = now.entries if is_worth else now.entries * tuning.PRUNING_GROWTH
-            search, bound = now.factors(min(grown, tuning.MAX_FACTOR_ENTRIES))
-            if fits(now.sizes, search, tuning.MAX_ROUGH_ENTRIES):
-                return now, kept, search, bound, best, lowest, None
-        if not is_worth:  # the largest come last: they take seconds
-            most = tuning.MAX_PRUNING_ENTRIES if is_whole else tuning.MAX_PRUNING_ENTRIES // tuning.PRUNING_GROWTH
-            widest = max(widest, min(widest * tuning.PRUNING_GROWTH, most))
+        kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+        now = now.restrict(some)
+        grown = now.entries if is_worth else now.entries * tuning.PRUNING_GROWTH
+        search, bound = now.factors(min(grown, tuning.MAX_FACTOR_ENTRIES))
+        if fits(now.sizes, search, tuning.MAX_ROUGH_ENTRIES):
+            return now, kept, search, bound, best, lowest, None
+
+
+def _choose_likely(problem: Problem, found: Marginals) -> list[int]:
+    """A choice among the layouts that have the least sums: of so few all consumers of a tensor are counted jointly."""
+    every = np.sort(np.concatenate(found.least))
+    most = int(every[min(tuning.LIKELY_LAYOUTS * len(problem.sizes), len(every)) - 1])
+    rows = [np.flatnonzero(least <= max(most, int(least.min()))) for least in found.least]
+    near = problem.restrict(rows)
+    search, _ = near.factors(tuning.SECOND_FACTOR_ENTRIES)
+    choice = minimize(near.sizes, search, total=tuning.MAX_ROUGH_ENTRIES).choice
+    return [int(values[value]) for values, value in zip(rows, choice, strict=True)]
 
 
 def _improve(

@@ -117,12 +117,18 @@ MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MAX_PRUNING_ENTRIES = 16_000_000
 """Entries of the largest table that is built to leave layouts out; beyond it, its bucket is split."""
-FIRST_PRUNING_ENTRIES = 1_000_000
-"""The same in the first round of leaving expansions out: often it is enough, and larger tables take longer."""
+FIRST_PRUNING_ENTRIES = 250_000
+"""The same in first passes: while the bound comes nearer from pass to pass, larger tables would take longer."""
 WIDER_PRUNING_ENTRIES = 40_000_000
-"""Entries of all tables, of alike ones once, up to which the first round has the tables of the second one at once."""
+"""Entries of all tables, of alike ones once, up to which passes have larger tables at once."""
+MAX_MISSING_SHARE = 0.85
+"""Another pass over such tables is made where no more than this share of what the bound misses is left by the last."""
+SHIFTED = 0.4
+"""The part of what the parts of a split bucket differ by that is shifted between them after a pass; more overshoots."""
+LIKELY_LAYOUTS = 6
+"""Layouts of each variable, in the mean, among which a plan is sought before others are left out beside it."""
 PRUNING_GROWTH = 4
-"""Times that it grows from one of these rounds to the next."""
+"""Times that they grow where passes over smaller ones do no more."""
 MIN_JOINT_ENTRIES = 4_000_000
 """Entries that elimination may always take to compare expansions, however small the graph as given."""
 JOINT_ENTRIES_FACTOR = 8

@@ -137,10 +137,11 @@ def find_undominated(
 def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated:
     """The operators of which an expansion is in a sum of at most so many ticks that is below what is wanted."""
     none, first = Undominated(frozenset(), frozenset(), *wanted), now
-    widest, level = tuning.FIRST_PRUNING_ENTRIES, 0
+    level, finest = 0, len(now.LEVELS) - 1
     while True:
         search, bound = now.factors_of(level)
-        marginals = find_marginals(now.sizes, bound, cap=widest)
+        cap = tuning.MAX_PRUNING_ENTRIES // (1 if level == finest else tuning.PRUNING_GROWTH)  # the largest take seconds
+        marginals = find_marginals(now.sizes, bound, cap=cap, most=most)
         kept = marginals.list_kept(most)
         left = [at for at, is_more in now.granted.items() if is_more[kept[at]].any()]
         if not left or not all(map(len, kept)):
@@ -149,7 +150,7 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated
         is_worth = is_worth_a_round(now.sizes, kept)
         # Where nobody knows how a result lies, larger tables say little more.
         finest = len(now.LEVELS) - 1 if any(at in now.placed for at in left) else 0
-        is_last = level == finest and widest >= tuning.MAX_PRUNING_ENTRIES and not is_worth
+        is_last = level >= finest and not is_worth
         now = now.restrict(kept)
         if is_exact or is_last:
             least = minimize(now.sizes, now.factors_of(level)[1])
@@ -161,7 +162,6 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated
             layouts: KeptLayouts = {(v.kind, v.name): (each, some) for v, each, some in rows}
             return Undominated(names, expanded, least.bound_ticks, least.bound_nbytes, layouts)
         if not is_worth or marginals.exact:  # larger tables are made once smaller ones leave nothing out
-            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
             level = min(level + 1, finest)
 
 

@@ -279,10 +279,10 @@ class JointProblem(Problem):
         """
         total = min(tuning.MAX_ENTRIES, max(tuning.MIN_JOINT_ENTRIES, tuning.JOINT_ENTRIES_FACTOR * entries))
         cap = min(tuning.MAX_TABLE_ENTRIES, total // 4)
-        now, lowest, widest = self, 0, tuning.FIRST_PRUNING_ENTRIES
+        now, lowest = self, 0
         search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
         while True:
-            marginals = find_marginals(now.sizes, bound, cap=widest)
+            marginals = find_marginals(now.sizes, bound, most=ticks)
             # A plan has an expansion, or it is one of the graph as given. What was left out costs more than `ticks`.
             mine = zip(marginals.least[len(self.variables) :], now.values, strict=True)
             expanded = [int(least[values > 0].min()) for least, values in mine if values[-1] > 0]
@@ -292,19 +292,13 @@ class JointProblem(Problem):
                 return ChosenExpansions((0,) * len(self.values), max(lowest, min(ticks, bound_ticks)), exact=True)
             if all(len(some) == 1 for some in kept[len(self.variables) :]):
                 return ChosenExpansions(now._first_values(kept), lowest, exact=True)
-            is_last = (
-                now.entries == tuning.MAX_FACTOR_ENTRIES
-                and widest >= tuning.MAX_PRUNING_ENTRIES
-                and not is_worth_a_round(now.sizes, kept)
-            )
+            is_last = now.entries == tuning.MAX_FACTOR_ENTRIES and not is_worth_a_round(now.sizes, kept)
             if is_last or (marginals.exact and bound is search):
                 found = now._choose_in(search, cap, total)
                 if found.exact and bound is search:
                     return found
                 if is_last:
                     return replace(found, bound_ticks=lowest, exact=False)
-            if not is_worth_a_round(now.sizes, kept):
-                widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
             now = now.restrict(kept)
             search, bound = now.factors()
 

@@ -139,7 +139,7 @@ def _sweep(
     chosen: list[tuple[int, list[Factor]]] = []
     exact = True
     made: dict[Hashable, Factor] = {}
-    balance = None if project is _rehearse else Balance(sizes)
+    balance = None if project is _rehearse else Balance()
     entries, room = 0, tuning.MAX_KEPT_ENTRIES
     for k, var in enumerate(_find_order(tuple(sizes), frozenset(factor.scope for factor in factors), beside)):
         if tell is not None:
@@ -153,7 +153,7 @@ def _sweep(
         widest = min(cap, max((total - entries) // tuning.SHARES, least))
         groups = split_bucket(bucket, sizes, widest, sizes[var] * max(room // tuning.SHARES, least))
         exact = exact and len(groups) <= 1
-        for group in balance.shift(groups) if balance else groups:
+        for group in balance.shift(groups, var, sizes) if balance else groups:
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             # What stands many times is projected once: where the same tables meet in the same way, so do their minima.
             alike = scope.index(var), tuple((id(f.ticks), id(f.nbytes), *map(scope.index, f.scope)) for f in group)
@@ -331,7 +331,7 @@ def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> 
     # min over v of (f + g) >= min over v of f + min over v of g: a bucket in several groups gives a lower bound, as
     # each group may choose another v. The largest tables come first, so that small ones fill what is left.
     groups: list[tuple[set[int], list[Factor]]] = []
-    cap, ordered = min(caps), sorted(bucket, key=lambda f: -f.ticks.size)
+    cap, ordered = min(caps), sorted(bucket, key=lambda f: -prod([sizes[v] for v in f.scope]))
     if prod([sizes[v] for v in {v for factor in bucket for v in factor.scope}]) <= cap:
         return [ordered] if ordered else []
     for factor in ordered:
@@ -369,39 +369,70 @@ class Balance:
         group f         0  8        0                            2  4         2
         group g         4  0        0, so 0 together             2  4         2, so 4 together
 
+    At first only what is below the groups counts. Once a pass has told what all tables cost at least, as each group
+    has it, more is given to those by which it is less, and so on from pass to pass.
+
     References
     ----------
     Ihler, Flerova, Dechter, Otten, "Join-graph based cost-shifting schemes", 2012.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._sizes = sizes
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[list[tuple[int, ...]], tuple[int, ...], list[IntArray]]] = {}
+        """For each variable the scopes of its groups, what all of them have, and their shifts: of alike ones once."""
         self._made: dict[Hashable, list[IntArray]] = {}
+        self._noted: dict[int, list[list[IntArray]]] = {}
 
-    def shift(self, groups: Sequence[Sequence[Factor]]) -> list[list[Factor]]:
-        """The groups of one bucket, each with a table more over the variables that all of them have."""
-        if len(groups) < 2:
-            return [list(group) for group in groups]
+    def shift(self, groups: Sequence[Sequence[Factor]], variable: int, sizes: Sequence[int]) -> list[list[Factor]]:
+        """The groups of a variable's bucket, each with a table more over the variables that all of them have."""
         scopes = [tuple(sorted({v for factor in group for v in factor.scope})) for group in groups]
-        if max(prod([self._sizes[v] for v in scope]) for scope in scopes) > tuning.MAX_PRUNING_ENTRIES:
+        entries = [prod([sizes[v] for v in scope]) for scope in scopes]
+        if len(groups) < 2 or max(entries) > tuning.MAX_PRUNING_ENTRIES:
+            self._of.pop(variable, None)
             return [list(group) for group in groups]
         every = sorted({v for scope in scopes for v in scope})
         both = tuple(v for v in every if all(v in scope for scope in scopes))
-        # Alike ones are shifted alike, so that they stay alike.
-        key = tuple(tuple((id(f.ticks), *map(every.index, f.scope)) for f in group) for group in groups)
-        if key not in self._made:
-            least = [self._find_least(group, scope, both) for group, scope in zip(groups, scopes, strict=True)]
-            total = sum(least)
-            shifts = [total // len(least) - each for each in least]
-            shifts[0] += total % len(least)
-            self._made[key] = [*shifts, np.zeros_like(total)]
-        *shifts, nothing = self._made[key]
+        if variable not in self._of or self._of[variable][0] != scopes:
+            # Alike ones are shifted alike, so that they stay alike.
+            key = tuple(tuple((id(f.ticks), *map(every.index, f.scope)) for f in group) for group in groups)
+            if key not in self._made:
+                least = [_find_least(group, scope, both, sizes) for group, scope in zip(groups, scopes, strict=True)]
+                total = sum(least)
+                shifts = [total // len(least) - each for each in least]
+                shifts[0] += total % len(least)
+                self._made[key] = shifts
+            self._of[variable] = scopes, both, self._made[key]
+        shifts = self._of[variable][2]
+        nothing = np.zeros_like(shifts[0])
         return [[*group, Factor(both, each, nothing)] for group, each in zip(groups, shifts, strict=True)]
 
-    def _find_least(self, group: Sequence[Factor], scope: Sequence[int], both: Sequence[int]) -> IntArray:
-        """The least sum of a group's tables for the values of some of its variables."""
-        total = sum_up(group, scope, self._sizes)
-        return find_least_over(total, [axis for axis, v in enumerate(scope) if v in both])
+    def note(self, variable: int, least: list[IntArray]) -> None:
+        """Keep what all tables cost at least, as each group of a variable has it, by what all of them have."""
+        self._noted.setdefault(id(self._of[variable][2]), []).append(least)
+
+    def follow(self, kept: Sequence[IntArray]) -> None:
+        """Change the shifts by all that was noted, of alike ones by their mean; of each variable some values are kept.
+
+        Arrays of the same values are one object.
+        """
+        changed: dict[tuple[int, ...], list[IntArray]] = {}
+        for variable, (scopes, both, shifts) in self._of.items():
+            key = id(shifts), *(id(kept[v]) for v in both)
+            if key not in changed:
+                noted = self._noted[id(shifts)]
+                each = [sum(some) / len(noted) for some in zip(*noted, strict=True)]
+                middle = sum(each) / len(each)
+                steps = [np.rint(tuning.SHIFTED * (middle - one)).astype(np.int64) for one in each]
+                steps[0] -= sum(steps)
+                at = np.ix_(*(kept[v] for v in both))
+                changed[key] = [(shift + step)[at] for shift, step in zip(shifts, steps, strict=True)]
+            self._of[variable] = scopes, both, changed[key]
+        self._made, self._noted = {}, {}
+
+
+def _find_least(group: Sequence[Factor], scope: Sequence[int], both: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """The least sum of a group's tables for the values of some of its variables."""
+    return find_least_over(sum_up(group, scope, sizes), [axis for axis, v in enumerate(scope) if v in both])
 
 
 def sum_up(tables: Sequence[Factor], scope: Sequence[int], sizes: Sequence[int]) -> IntArray:

@@ -20,15 +20,16 @@ outside of a part, is told as what it has more than its least entry, and that as
 of a network adds to the number, and soon nothing to the table.
 
 Where a bucket is split (see `elimination`), its variable may take another value in each part: every sum is then a lower
-bound, which is as good a reason to leave a value out.
+bound, which is as good a reason to leave a value out. By these sums costs are shifted between the parts, and the next
+pass has higher ones, in tables as small: so a few passes over small tables say more than one over large ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby
-from math import prod
+from math import inf, prod
 
 import numpy as np
 from msgspec import Struct, field
@@ -40,7 +41,9 @@ from tapestry_plan.search.sums.elimination import (
     Factor,
     IntArray,
     Shared,
+    count_joint,
     find_least_sum,
+    fits,
     list_blocks,
     list_order,
     settle,
@@ -48,6 +51,7 @@ from tapestry_plan.search.sums.elimination import (
     spread_out,
 )
 from tapestry_plan.search.sums.minima import add_small, find_least_over
+from tapestry_plan.search.sums.reduction import cut_table
 
 
 class Marginals(Struct, frozen=True):
@@ -61,14 +65,11 @@ class Marginals(Struct, frozen=True):
         For each variable, of the assignments that have each of its values; the least sums themselves if `exact`.
     exact : bool
         Whether no bucket was split.
-    choice : tuple of int
-        An assignment that takes `bound_ticks` if `exact`, and often few more otherwise; empty unless asked for.
     """
 
     bound_ticks: int
     least: list[IntArray]
     exact: bool
-    choice: tuple[int, ...] = ()
 
     def list_kept(self, ticks: int) -> list[IntArray]:
         """For each variable the values, ascending, that an assignment of so many picoseconds or fewer may have."""
@@ -98,6 +99,8 @@ class Part(Struct):
     """What everything that is not below the part costs at least, given its variables without its own, beside `base`."""
     base: int = 0
     """What sums of its tables and of what is outside are lower by than sums of all tables."""
+    met: tuple[int, ...] = ()
+    """The variables that all parts of its bucket have, if it is split: the last one of its tables shifts costs."""
 
     def sum_up(self, sizes: Sequence[int]) -> IntArray:
         """Its tables and messages as one table."""
@@ -143,7 +146,7 @@ def find_marginals(
     factors: Sequence[Factor],
     *,
     cap: int = tuning.MAX_PRUNING_ENTRIES,
-    chooses: bool = False,
+    most: int | Callable[[Marginals], int] | None = None,
 ) -> Marginals:
     """The least sum of picoseconds that has each value of each variable.
 
@@ -155,8 +158,10 @@ def find_marginals(
     cap : int
         Entries of the largest table to build; a bucket whose table would be larger is split, and the sums are lower
         bounds.
-    chooses : bool
-        Whether an assignment is wanted too.
+    most : int or callable, optional
+        Picoseconds up to which assignments are of interest, or what gives them for the sums of a first pass. Where
+        buckets are split there are further passes then, over small tables first, while they bring the bound nearer;
+        of larger sums it is said only that they are larger.
 
     References
     ----------
@@ -173,31 +178,96 @@ def find_marginals(
     settled = [
         Factor(tuple(number[v] for v in f.scope), f.ticks, f.nbytes) for f in settle(sizes, factors, frozenset())
     ]
-    found = _find_marginals([sizes[v] for v in open_], settled, cap, chooses)
-    least = [np.full(size, found.bound_ticks, np.int64) for size in sizes]
-    choice = [0] * len(sizes)
-    for k, v in enumerate(open_):
-        least[v] = found.least[k]
-        choice[v] = found.choice[k] if chooses else 0
-    return replace(found, least=least, choice=tuple(choice) if chooses else ())
+
+    def spread(found: Marginals) -> Marginals:
+        least = [np.full(size, found.bound_ticks, np.int64) for size in sizes]
+        for k, v in enumerate(open_):
+            least[v] = found.least[k]
+        return replace(found, least=least)
+
+    if callable(most):
+        return spread(_find_marginals([sizes[v] for v in open_], settled, cap, lambda found: most(spread(found))))
+    return spread(_find_marginals([sizes[v] for v in open_], settled, cap, most))
 
 
-def _find_marginals(sizes: Sequence[int], factors: Sequence[Factor], cap: int, chooses: bool) -> Marginals:
+def _find_marginals(
+    sizes: Sequence[int], factors: Sequence[Factor], cap: int, most: int | Callable[[Marginals], int] | None
+) -> Marginals:
     """The same of variables that all have several values."""
-    tree = build_tree(sizes, factors, cap)
-    least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
-    choice = [0] * len(sizes)
-    # The parts of a variable come together, after those of all variables that they have beside it.
-    for variable, parts in groupby(tree.go_down(sizes), key=lambda each: each[0].variable):
-        alone = np.zeros(sizes[variable], np.int64)
-        for part, told in parts:
-            for at, found in told.bounds:
-                np.maximum(least[part.scope[at]], found + part.base, out=least[part.scope[at]])
-            for table in part.tables if chooses else ():
-                alone += table.ticks[tuple(slice(None) if v == variable else choice[v] for v in table.scope)]
-            part.tables, part.senders = [], {}
-        choice[variable] = int(alone.argmin())
-    return Marginals(tree.bound_ticks, least, tree.exact, tuple(choice) if chooses else ())
+    passes = _Passes(sizes, factors)
+    if most is None:
+        return passes.go(cap)
+    passes.widen(min(cap, tuning.FIRST_PRUNING_ENTRIES), cap)
+    found = passes.go()
+    ticks = most(found) if callable(most) else most
+    bound, least, missing = found.bound_ticks, found.least, inf
+    while not found.exact and bound <= ticks:
+        before, missing = missing, ticks - bound
+        kept = [np.flatnonzero(mine[rows] <= ticks) for mine, rows in zip(least, passes.rows, strict=True)]
+        is_stuck = missing > tuning.MAX_MISSING_SHARE * before and not is_worth_a_round(passes.sizes, kept)
+        if not all(map(len, kept)) or (is_stuck and passes.cap >= cap):
+            break
+        passes.keep(kept)
+        if is_stuck or fits(passes.sizes, passes.factors, tuning.WIDER_PRUNING_ENTRIES):
+            passes.widen(min(passes.cap * tuning.PRUNING_GROWTH, cap), cap)
+        found = passes.go()
+        bound = max(bound, found.bound_ticks)
+        for mine, rows, those in zip(least, passes.rows, found.least, strict=True):
+            mine[rows] = np.maximum(mine[rows], those)
+    # What was left out on the way has larger sums than `ticks`, and nothing else is known of it.
+    bound = min(bound, ticks + 1) if missing < inf else bound
+    return Marginals(bound, [np.minimum(mine, ticks + 1) for mine in least] if missing < inf else least, found.exact)
+
+
+class _Passes:
+    """Passes over tables, of which less is left from one to the next, and whose split buckets are balanced."""
+
+    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor]) -> None:
+        self.factors, self.rows = list(factors), [np.arange(size) for size in sizes]
+        self.cap = 0
+        self._order, self._balance = list_order(sizes, factors), Balance()
+        self._first = self.sizes
+
+    @property
+    def sizes(self) -> list[int]:
+        """Values of each variable that are left."""
+        return list(map(len, self.rows))
+
+    def widen(self, least: int, most: int) -> None:
+        """Let tables be larger: by some cap, and by others up to a last one while they have few entries together."""
+        self.cap, self._first = least, self.sizes
+        while self.cap < most:
+            wider = min(self.cap * tuning.PRUNING_GROWTH, most)
+            if count_joint(self._first, self.factors, wider) > tuning.WIDER_PRUNING_ENTRIES:
+                break
+            self.cap = wider
+
+    def keep(self, kept: Sequence[IntArray]) -> None:
+        """Leave values out, and shift costs in split buckets by the pass that was made."""
+        same: dict[bytes, IntArray] = {}
+        kept = [same.setdefault(values.tobytes(), values) for values in kept]
+        cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+        self.factors = [cut_table(factor, [kept[v] for v in factor.scope], cut) for factor in self.factors]
+        self.rows = [rows[values] for rows, values in zip(self.rows, kept, strict=True)]
+        self._balance.follow(kept)
+
+    def go(self, cap: int | None = None) -> Marginals:
+        """One pass up and one down. Buckets stay split as they were when the cap was set, so that shifts go on."""
+        sizes = self.sizes
+        tree = build_tree(sizes, self.factors, self._order, split_as=(cap or self.cap, self._first), balance=self._balance)
+        least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
+        # The parts of a variable come together.
+        for variable, parts in groupby(tree.go_down(sizes), key=lambda each: each[0].variable):
+            apart = []
+            for part, told in parts:
+                for at, found in told.bounds:
+                    np.maximum(least[part.scope[at]], found + part.base, out=least[part.scope[at]])
+                if told.met is not None:
+                    apart.append(told.met + part.base)
+                part.tables, part.senders = [], {}
+            if apart:
+                self._balance.note(variable, apart[::-1])  # they go down in the other order
+        return Marginals(tree.bound_ticks, least, tree.exact)
 
 
 class Tree(Struct):
@@ -232,18 +302,43 @@ class Tree(Struct):
             yield part, told
 
 
-def build_tree(sizes: Sequence[int], factors: Sequence[Factor], cap: int = tuning.MAX_PRUNING_ENTRIES) -> Tree:
-    """The buckets of tables and their messages, with tables of so many entries at most; `find_marginals` says more."""
-    parts, roots, bound = _go_up(sizes, factors, cap)
+def build_tree(
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    order: Sequence[int] | None = None,
+    split_as: tuple[int, Sequence[int]] | None = None,
+    balance: Balance | None = None,
+) -> Tree:
+    """The buckets of tables and their messages; `find_marginals` says more.
+
+    Parameters
+    ----------
+    sizes, factors
+        As there.
+    order : sequence of int, optional
+        In which variables are eliminated, where it was found before.
+    split_as : tuple of int and sequence of int, optional
+        The cap, and the numbers of values with which tables have more entries than that.
+    balance : Balance, optional
+        What split buckets were shifted by in passes before.
+    """
+    order, balance = order or list_order(sizes, factors), balance or Balance()
+    parts, roots, bound = _go_up(sizes, factors, order, split_as or (tuning.MAX_PRUNING_ENTRIES, sizes), balance)
     for root, _ in roots:
         root.base = bound - root.lowered
     return Tree(parts, roots, bound, len(parts) == len(sizes))
 
 
-def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[list[Part], list[tuple[Part, int]], int]:
+def _go_up(
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    order: Sequence[int],
+    split_as: tuple[int, Sequence[int]],
+    balance: Balance,
+) -> tuple[list[Part], list[tuple[Part, int]], int]:
     """Parts, each before the one that it sends to; those that send to none, with their least sums; the sum of all."""
     bound = sum(int(factor.ticks) for factor in factors if not factor.scope)
-    order = list_order(sizes, factors)
+    cap, as_of = split_as
     rank = {variable: k for k, variable in enumerate(order)}
     buckets: list[list[tuple[Factor, Part | None]]] = [[] for _ in sizes]
     for factor in factors:
@@ -253,7 +348,6 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
     made: dict[tuple[object, ...], tuple[int, IntArray, int]] = {}
     shared = Shared()
     zeros: dict[int, IntArray] = {}
-    balance = Balance(sizes)
     roots: list[tuple[Part, int]] = []
     for variable in order:
         senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
@@ -261,12 +355,14 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
         if not bucket:
             zero = zeros.setdefault(sizes[variable], np.zeros(sizes[variable], np.int64))
             bucket = [Factor((variable,), zero, zero)]
-        for group in balance.shift(split_bucket(bucket, sizes, cap)):
+        groups = balance.shift(split_bucket(bucket, as_of, cap), variable, sizes)
+        met = groups[0][-1].scope if len(groups) > 1 else ()
+        for group in groups:
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
             # The order of the tables counts too: by their places it is said what each of them is told.
             key = scope.index(variable), *((id(f.ticks), *map(scope.index, f.scope)) for f in group)
-            part = Part(variable, scope, group, len(made), sent)
+            part = Part(variable, scope, group, len(made), sent, met=met)
             if key not in made:
                 made[key] = part.alike, *shared.lower(part.send(sizes))
             part.alike, ticks, part.lowered = made[key]
@@ -289,6 +385,8 @@ class _PartBounds(Struct):
     """The place of a variable in the part's scope, and lower bounds for its values, beside the part's base."""
     outside: dict[int, tuple[IntArray, int]]
     """By the place of a message among the tables: what is outside of who sent it, and what that is lowered by."""
+    met: IntArray | None = None
+    """Lower bounds for the variables that all parts of its bucket have, if it is split."""
 
 
 class _Down:
@@ -310,8 +408,9 @@ class _Down:
     def _tell_now(self, part: Part) -> _PartBounds:
         scope, own = part.scope, part.scope.index(part.variable)
         axes = [[scope.index(v) for v in part.tables[k].scope] for k in part.senders]
-        mine, *each = part.find_least(self._sizes, [[own], *axes])
-        told = _PartBounds([(own, mine)], {})
+        met = [[scope.index(v) for v in part.met]] if part.met else []
+        mine, *each = part.find_least(self._sizes, [[own], *axes, *met])
+        told = _PartBounds([(own, mine)], {}, each.pop() if met else None)
         for k, shared in zip(part.senders, each, strict=True):
             message = part.tables[k]
             told.bounds += _list_bounds(shared, message.scope, message.scope, scope)
