@@ -28,7 +28,7 @@ def find_least_over(table: IntArray, kept: Collection[int]) -> IntArray:
         if run[0] in kept:
             at += 1
         elif left.shape[at] <= tuning.FEW_VALUES:
-            left = reduce(np.minimum, np.moveaxis(left, at, 0))
+            left = reduce(np.minimum, left.transpose(at, *range(at), *range(at + 1, left.ndim)))
         else:
             left = left.min(axis=at)
     return left.reshape([table.shape[axis] for axis in range(table.ndim) if axis in kept])

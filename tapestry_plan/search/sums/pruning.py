@@ -43,7 +43,6 @@ from tapestry_plan.search.sums.elimination import (
     Shared,
     count_joint,
     find_least_sum,
-    fits,
     list_blocks,
     list_order,
     settle,
@@ -119,11 +118,14 @@ class Part(Struct):
 
     def find_least(self, sizes: Sequence[int], kept: Sequence[Sequence[int]]) -> list[IntArray]:
         """For each of some choices of its axes the least sums, with what is outside of it, of their values."""
-        # Block by block of the leading axes, so that what is added and compared stays in the processor's cache.
         shape = tuple(sizes[v] for v in self.scope)
         tables = [f.ticks.reshape([sizes[v] if v in f.scope else 1 for v in self.scope]) for f in self.tables]
         outside = np.expand_dims(self.outside, self.scope.index(self.variable))
         tables.append(outside.reshape(outside.shape if outside.ndim == len(shape) else (1,) * len(shape)))
+        if prod(shape) <= tuning.BLOCK_ENTRIES:
+            total = np.broadcast_to(reduce(np.add, sorted(tables, key=lambda table: table.size)), shape)
+            return [find_least_over(total, axes) for axes in kept]
+        # Block by block of the leading axes, so that what is added and compared stays in the processor's cache.
         tables = sorted(add_small(tables, shape), key=lambda table: table.size)
         found = [np.full([shape[axis] for axis in axes], np.iinfo(np.int64).max) for axes in kept]
         for at in list_blocks(shape):
@@ -197,7 +199,7 @@ def _find_marginals(
     passes = _Passes(sizes, factors)
     if most is None:
         return passes.go(cap)
-    passes.widen(min(cap, tuning.FIRST_PRUNING_ENTRIES), cap)
+    passes.split_anew(tuning.FIRST_PRUNING_ENTRIES, cap)
     found = passes.go()
     ticks = most(found) if callable(most) else most
     bound, least, missing = found.bound_ticks, found.least, inf
@@ -205,11 +207,11 @@ def _find_marginals(
         before, missing = missing, ticks - bound
         kept = [np.flatnonzero(mine[rows] <= ticks) for mine, rows in zip(least, passes.rows, strict=True)]
         is_stuck = missing > tuning.MAX_MISSING_SHARE * before and not is_worth_a_round(passes.sizes, kept)
-        if not all(map(len, kept)) or (is_stuck and passes.cap >= cap):
+        if not all(map(len, kept)) or (is_stuck and passes.cap >= cap and not is_worth_a_round(passes.split_as, kept)):
             break
         passes.keep(kept)
-        if is_stuck or fits(passes.sizes, passes.factors, tuning.WIDER_PRUNING_ENTRIES):
-            passes.widen(min(passes.cap * tuning.PRUNING_GROWTH, cap), cap)
+        if is_stuck:
+            passes.split_anew(passes.cap * tuning.PRUNING_GROWTH, cap)
         found = passes.go()
         bound = max(bound, found.bound_ticks)
         for mine, rows, those in zip(least, passes.rows, found.least, strict=True):
@@ -226,19 +228,20 @@ class _Passes:
         self.factors, self.rows = list(factors), [np.arange(size) for size in sizes]
         self.cap = 0
         self._order, self._balance = list_order(sizes, factors), Balance()
-        self._first = self.sizes
+        self.split_as = self.sizes
+        """Those that were left when it was last said how buckets are split."""
 
     @property
     def sizes(self) -> list[int]:
         """Values of each variable that are left."""
         return list(map(len, self.rows))
 
-    def widen(self, least: int, most: int) -> None:
-        """Let tables be larger: by some cap, and by others up to a last one while they have few entries together."""
-        self.cap, self._first = least, self.sizes
+    def split_anew(self, least: int, most: int) -> None:
+        """Split buckets by some cap, or by larger ones, up to a last one, while tables have few entries together."""
+        self.cap, self.split_as = min(least, most), self.sizes
         while self.cap < most:
             wider = min(self.cap * tuning.PRUNING_GROWTH, most)
-            if count_joint(self._first, self.factors, wider) > tuning.WIDER_PRUNING_ENTRIES:
+            if count_joint(self.split_as, self.factors, wider) > tuning.WIDER_PRUNING_ENTRIES:
                 break
             self.cap = wider
 
@@ -252,16 +255,15 @@ class _Passes:
         self._balance.follow(kept)
 
     def go(self, cap: int | None = None) -> Marginals:
-        """One pass up and one down. Buckets stay split as they were when the cap was set, so that shifts go on."""
+        """One pass up and one down. Buckets stay split as they were, so that shifts go on."""
         sizes = self.sizes
-        tree = build_tree(sizes, self.factors, self._order, split_as=(cap or self.cap, self._first), balance=self._balance)
+        tree = build_tree(sizes, self.factors, self._order, split_as=(cap or self.cap, self.split_as), balance=self._balance)
         least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
         # The parts of a variable come together.
         for variable, parts in groupby(tree.go_down(sizes), key=lambda each: each[0].variable):
             apart = []
             for part, told in parts:
-                for at, found in told.bounds:
-                    np.maximum(least[part.scope[at]], found + part.base, out=least[part.scope[at]])
+                np.maximum(least[variable], told.own + part.base, out=least[variable])
                 if told.met is not None:
                     apart.append(told.met + part.base)
                 part.tables, part.senders = [], {}
@@ -381,8 +383,11 @@ def _go_up(
 class _PartBounds(Struct):
     """What a part says once it is known what is outside of it."""
 
-    bounds: list[tuple[int, IntArray]]
-    """The place of a variable in the part's scope, and lower bounds for its values, beside the part's base."""
+    own: IntArray
+    """Lower bounds for the values of its variable, beside its base.
+
+    For a variable that it has from a message of another part, it has the same as that variable's own part further up.
+    """
     outside: dict[int, tuple[IntArray, int]]
     """By the place of a message among the tables: what is outside of who sent it, and what that is lowered by."""
     met: IntArray | None = None
@@ -406,21 +411,12 @@ class _Down:
         return self._told[key]
 
     def _tell_now(self, part: Part) -> _PartBounds:
-        scope, own = part.scope, part.scope.index(part.variable)
-        axes = [[scope.index(v) for v in part.tables[k].scope] for k in part.senders]
-        met = [[scope.index(v) for v in part.met]] if part.met else []
-        mine, *each = part.find_least(self._sizes, [[own], *axes, *met])
-        told = _PartBounds([(own, mine)], {}, each.pop() if met else None)
-        for k, shared in zip(part.senders, each, strict=True):
-            message = part.tables[k]
-            told.bounds += _list_bounds(shared, message.scope, message.scope, scope)
-            told.outside[k] = self._shared.lower(shared - message.ticks)
+        scope, own = part.scope, part.variable
+        kept = [part.tables[k].scope for k in part.senders] + ([part.met] if part.met else [])
+        each = part.find_least(self._sizes, [[scope.index(v) for v in some] for some in kept or [(own,)]])
+        # All that meets in a part has its variable.
+        told = _PartBounds(find_least_over(each[0], [kept[0].index(own) if kept else 0]), {})
+        told.met = each.pop() if part.met else None
+        for k, shared in zip(part.senders, each, strict=False):
+            told.outside[k] = self._shared.lower(shared - part.tables[k].ticks)
         return told
-
-
-def _list_bounds(
-    total: IntArray, of: Sequence[int], variables: Sequence[int], scope: Sequence[int]
-) -> Iterator[tuple[int, IntArray]]:
-    """Lower bounds of some variables, by their places in a scope, from a table of some variables."""
-    for variable in variables:
-        yield scope.index(variable), find_least_over(total, [of.index(variable)])
