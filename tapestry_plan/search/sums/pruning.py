@@ -206,7 +206,7 @@ def _find_marginals(
     while not found.exact and bound <= ticks:
         before, missing = missing, ticks - bound
         kept = [np.flatnonzero(mine[rows] <= ticks) for mine, rows in zip(least, passes.rows, strict=True)]
-        is_stuck = missing > tuning.MAX_MISSING_SHARE * before and not is_worth_a_round(passes.sizes, kept)
+        is_stuck = missing >= tuning.MAX_MISSING_SHARE * before and not is_worth_a_round(passes.sizes, kept)
         if not all(map(len, kept)) or (is_stuck and passes.cap >= cap and not is_worth_a_round(passes.split_as, kept)):
             break
         passes.keep(kept)
