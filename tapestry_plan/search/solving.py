@@ -153,7 +153,7 @@ def find_layouts(
             last = None
             if not fits(now.sizes, search, tuning.MAX_ENTRIES):
                 continue
-        marginals = find_marginals(now.sizes, bound, most=best[0])
+        marginals = find_marginals(now.sizes, bound, most=best[0], stop=stop)
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
             some = marginals.list_kept(best[0])
             if is_worth_a_round(now.sizes, some):
@@ -164,7 +164,7 @@ def find_layouts(
             problem.listed.weights |= now.listed.weights  # for who asks next: expansions are held against them
             for choice in choices:  # what reaches a bound is often a good plan
                 best = _better(problem, best, _choose(kept, choice))
-            marginals = find_marginals(now.sizes, bound, most=best[0])
+            marginals = find_marginals(now.sizes, bound, most=best[0], stop=stop)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         if not moved and lowest < best[0]:  # beside a better plan more is left out before tables are larger
             moved = True
@@ -252,7 +252,7 @@ def _leave_out(
 
         is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
         cap = tuning.MAX_PRUNING_ENTRIES // (1 if is_whole else tuning.PRUNING_GROWTH)  # the largest take seconds
-        marginals = find_marginals(now.sizes, bound, cap=cap, most=find_near)
+        marginals = find_marginals(now.sizes, bound, cap=cap, most=find_near, stop=stop)
         assert best is not None, "there is a choice"
         lowest = max(lowest, marginals.bound_ticks)
         some = marginals.list_kept(best[0])

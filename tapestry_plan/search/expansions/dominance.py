@@ -140,8 +140,10 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated
     level, finest = 0, len(now.LEVELS) - 1
     while True:
         search, bound = now.factors_of(level)
-        cap = tuning.MAX_PRUNING_ENTRIES // (1 if level == finest else tuning.PRUNING_GROWTH)  # the largest take seconds
-        marginals = find_marginals(now.sizes, bound, cap=cap, most=most)
+        growth = 1 if level >= finest else tuning.PRUNING_GROWTH  # the largest tables take seconds
+        marginals = find_marginals(
+            now.sizes, bound, cap=tuning.MAX_PRUNING_ENTRIES // growth, most=most, stop=now.asked.stop
+        )
         kept = marginals.list_kept(most)
         left = [at for at, is_more in now.granted.items() if is_more[kept[at]].any()]
         if not left or not all(map(len, kept)):

@@ -68,7 +68,7 @@ def _find_bound(problem: Problem, rows: Sequence[IntArray], wanted: int, stop: f
     """
     now, kept, lowest = problem.restrict(rows), list(rows), 0
     for entries in chain(LEVELS, repeat(LEVELS[-1])):
-        marginals = find_marginals(now.sizes, now.factors(entries)[1], most=wanted)
+        marginals = find_marginals(now.sizes, now.factors(entries)[1], most=wanted - 1, stop=stop)
         some = marginals.list_kept(wanted - 1)
         if not all(map(len, some)):
             return wanted, kept

@@ -26,6 +26,7 @@ pass has higher ones, in tables as small: so a few passes over small tables say 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby
@@ -149,6 +150,7 @@ def find_marginals(
     *,
     cap: int = tuning.MAX_PRUNING_ENTRIES,
     most: int | Callable[[Marginals], int] | None = None,
+    stop: float = inf,
 ) -> Marginals:
     """The least sum of picoseconds that has each value of each variable.
 
@@ -164,6 +166,8 @@ def find_marginals(
         Picoseconds up to which assignments are of interest, or what gives them for the sums of a first pass. Where
         buckets are split there are further passes then, over small tables first, while they bring the bound nearer;
         of larger sums it is said only that they are larger.
+    stop : float
+        Of the monotonic clock: from then on there are none.
 
     References
     ----------
@@ -187,30 +191,25 @@ def find_marginals(
             least[v] = found.least[k]
         return replace(found, least=least)
 
-    if callable(most):
-        return spread(_find_marginals([sizes[v] for v in open_], settled, cap, lambda found: most(spread(found))))
-    return spread(_find_marginals([sizes[v] for v in open_], settled, cap, most))
-
-
-def _find_marginals(
-    sizes: Sequence[int], factors: Sequence[Factor], cap: int, most: int | Callable[[Marginals], int] | None
-) -> Marginals:
-    """The same of variables that all have several values."""
-    passes = _Passes(sizes, factors)
+    passes = _Passes([sizes[v] for v in open_], settled)
+    passes.split_anew(cap if most is None else tuning.FIRST_PRUNING_ENTRIES, cap)
+    first = passes.go()
     if most is None:
-        return passes.go(cap)
-    passes.split_anew(tuning.FIRST_PRUNING_ENTRIES, cap)
-    found = passes.go()
-    ticks = most(found) if callable(most) else most
+        return spread(first)
+    return spread(_go_on(passes, first, most(spread(first)) if callable(most) else most, cap, stop))
+
+
+def _go_on(passes: _Passes, found: Marginals, ticks: int, cap: int, stop: float) -> Marginals:
+    """Further passes after a first one, while they bring the bound nearer to some picoseconds."""
     bound, least, missing = found.bound_ticks, found.least, inf
-    while not found.exact and bound <= ticks:
+    while not found.exact and bound <= ticks and time.monotonic() < stop:
         before, missing = missing, ticks - bound
         kept = [np.flatnonzero(mine[rows] <= ticks) for mine, rows in zip(least, passes.rows, strict=True)]
         is_stuck = missing >= tuning.MAX_MISSING_SHARE * before and not is_worth_a_round(passes.sizes, kept)
         if not all(map(len, kept)) or (is_stuck and passes.cap >= cap and not is_worth_a_round(passes.split_as, kept)):
             break
         passes.keep(kept)
-        if is_stuck:
+        if is_stuck or 2 * sum(map(len, kept)) < sum(passes.split_as):
             passes.split_anew(passes.cap * tuning.PRUNING_GROWTH, cap)
         found = passes.go()
         bound = max(bound, found.bound_ticks)
@@ -254,10 +253,10 @@ class _Passes:
         self.rows = [rows[values] for rows, values in zip(self.rows, kept, strict=True)]
         self._balance.follow(kept)
 
-    def go(self, cap: int | None = None) -> Marginals:
+    def go(self) -> Marginals:
         """One pass up and one down. Buckets stay split as they were, so that shifts go on."""
         sizes = self.sizes
-        tree = build_tree(sizes, self.factors, self._order, split_as=(cap or self.cap, self.split_as), balance=self._balance)
+        tree = build_tree(sizes, self.factors, self._order, (self.cap, self.split_as), self._balance)
         least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
         # The parts of a variable come together.
         for variable, parts in groupby(tree.go_down(sizes), key=lambda each: each[0].variable):

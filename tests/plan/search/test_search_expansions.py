@@ -453,9 +453,9 @@ def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.Mo
         entries.append(found.entries)
         return found
 
-    def capped(*args: Any, cap: int) -> Any:
+    def capped(*args: Any, cap: int, **named: Any) -> Any:
         caps.append(cap)
-        return find_marginals(*args, cap=cap)
+        return find_marginals(*args, cap=cap, **named)
 
     monkeypatch.setattr(joint, "minimize", counted)
     monkeypatch.setattr(joint, "find_marginals", capped)
