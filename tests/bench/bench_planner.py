@@ -178,9 +178,7 @@ REASONS = (
     "fifths are the first problem, block by block, of up to 34,000 blocks an operator; a third are tables and their",
     "rounds, a fifth is ruling expansions out, a tenth writing. ResNet-50 on 8, of which a third is the first problem",
     "and another third its proof; gradients of convolutions, most of which is asking views for layouts and ruling out",
-    "expansions; the backward pass of GPT-2, of which two fifths are leaving layouts out in rounds, a quarter is",
-    "proving the bound again where readers of split operators may copy less, and a fifth ruling expansions out: of",
-    "each two thirds are min-marginals.",
+    "expansions.",
 )
 
 
