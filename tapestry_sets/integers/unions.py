@@ -324,26 +324,46 @@ def close_pairs(every: Sequence[Nest], n: int | None = None) -> Iterator[tuple[i
     else:
         others: dict[int, list[int]] = {}
         for j in range(n, len(every)):
-            others.setdefault(period(every[j]), []).append(j)
+            if every[j] != EMPTY:
+                others.setdefault(period(every[j]), []).append(j)
         for (P, one), (Q, two) in product(by_period.items(), others.items()):
             yield from _close_blocks(every, one, two, gcd(P, Q))
 
 
 def _close_blocks(every: Sequence[Nest], one: Sequence[int], two: Sequence[int], P: int) -> Iterator[tuple[int, int]]:
     """The pairs of some nests, or of some with others, whose outermost blocks meet modulo P."""
-    found = [(every[i][0][2] % P, every[i][0][0], i) if every[i] else (0, 1, i) for i in (*one, *two)]
-    found.sort()
-    theirs = set(two)
-    n = len(found)
-    around = [*found, *[(start + P, on, i) for start, on, i in found]]
-    for k, (start, on, i) in enumerate(found):
+    ours = _blocks_modulo(every, one, P)
+    if not two:
+        yield from _meeting(ours, ours, P, own=True)
+        return
+    # Each list looks among the other's starts alone: modulo a small P blocks of one list lie on each other, and none
+    # of those pairs, which may be all, is asked for.
+    theirs = _blocks_modulo(every, two, P)
+    yield from _meeting(ours, theirs, P)
+    yield from _meeting(theirs, ours, P)
+
+
+def _blocks_modulo(every: Sequence[Nest], some: Sequence[int], P: int) -> list[tuple[int, int, int]]:
+    """The outermost blocks of some nests modulo P, in ascending order: (start, length, number of the nest)."""
+    return sorted([(every[i][0][2] % P, every[i][0][0], i) if every[i] else (0, 1, i) for i in some])
+
+
+def _meeting(
+    ours: Sequence[tuple[int, int, int]], theirs: Sequence[tuple[int, int, int]], P: int, own: bool = False
+) -> Iterator[tuple[int, int]]:
+    """The pairs of blocks of which the second begins within the first, modulo P; of one list behind it there."""
+    n = len(theirs)
+    around = [*theirs, *[(start + P, on, j) for start, on, j in theirs]]
+    k = 0
+    for at, (start, on, i) in enumerate(ours):
+        while k < n and theirs[k][0] < start:
+            k += 1
         stop = start + on
-        for m in range(k + 1, k + n):
-            at, _, j = around[m]
-            if at >= stop:
+        for m in range(at + 1, at + n) if own else range(k, k + n):
+            begins, _, j = around[m]
+            if begins >= stop:
                 break
-            if not two or (i in theirs) != (j in theirs):
-                yield min(i, j), max(i, j)
+            yield min(i, j), max(i, j)
 
 
 # ------------------------------------------------------------------ no two members make one

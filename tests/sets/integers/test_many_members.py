@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from functools import reduce
 from itertools import combinations, count, product
 from math import lcm, prod
@@ -22,6 +23,7 @@ from tapestry_sets.integers import (
     unions,
 )
 from tapestry_sets.integers.nest import EMPTY
+from tests.machine_pace import slower
 from tests.oracles import members
 from tests.strategies import nestings
 
@@ -191,6 +193,25 @@ def test_nests_that_are_not_close_are_apart(every: list[list[Stripe]]) -> None:
         if (i, j) not in close and EMPTY not in (some[i], some[j]):
             period = lcm(*(s[0][1] for s in (some[i], some[j]) if s))
             assert not any(nest.contains(some[i], z) and nest.contains(some[j], z) for z in range(period))
+
+
+@given(st.lists(nestings(12, 1), max_size=7), st.integers(0, 7))
+@example([[Stripe(1, 5)], [Stripe(1, 5, phase=2)], [Stripe(2, 2)], [Stripe(3, 9, phase=11)]], 2)
+def test_close_pairs_of_two_lists_are_those_of_one_list(every: list[list[Stripe]], n: int) -> None:
+    some = [Sett(*levels).nest for levels in every]
+    n = min(n, len(some))
+    across = {(i, j) for i, j in unions.close_pairs(some) if i < n <= j}
+    assert {(i, j) for i, j in unions.close_pairs(some, n)} == across
+
+
+def test_two_lists_are_not_compared_each_with_itself() -> None:
+    # 12,000 members lie on each other modulo 5, where none of them meets the other list's: all pairs were looked at
+    many = [((2, 10**7, 5 * k + 1),) for k in range(12_000)]
+    few = [((1, 10**7 + 5, 5 * k),) for k in range(4)]
+
+    began = time.process_time()
+    assert not list(unions.close_pairs([*many, *few], len(many)))
+    assert time.process_time() - began < 0.2 * slower()
 
 
 def test_a_union_of_a_thousand_members_compares_neighbors_alone() -> None:
