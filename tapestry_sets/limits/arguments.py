@@ -161,7 +161,17 @@ _UNORDERED = (str, bytes, bytearray, Mapping, set, frozenset)
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple, or raise an error that names the argument that is wrong."""
-    found = values if type(values) is tuple else as_items(values, what, "sequence of integers, one for each axis")
+    found: tuple[object, ...]
+    if type(values) is tuple:
+        found = values
+    else:
+        ndim: object = getattr(values, "ndim", None)
+        if ndim and isinstance(values, Iterable):
+            # a view in the place of its shape has rows, maybe more than anyone can list: the first one tells
+            for v in values:
+                as_int(v, f"{what}[0]")
+                break
+        found = as_items(values, what, "sequence of integers, one for each axis")
     for v in found:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))

@@ -490,6 +490,12 @@ TOO_LONG = rows(
         TooManyPieces,
         ("pad, mode wrap", "more than 10000", "need none"),
     ),
+    (
+        "a view in the place of its shape",
+        lambda: A.broadcast_to(allocate((10**9, 4), name="long")),  # type: ignore[arg-type]
+        TypeError,
+        ("broadcast_to: shape[0] must be an integer", "long"),
+    ),
     ("an array and a view", lambda: np.arange(4) + A, TypeError, ("ndarray", "places and no values", "arrays")),
     ("a view and an array", lambda: A * np.arange(4), TypeError, ("ndarray", "places and no values", "arrays")),
     ("a view and a number", lambda: 1 - A, TypeError, ("int", "places and no values", "arrays")),
