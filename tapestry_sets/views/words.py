@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from itertools import accumulate, chain, pairwise
 from math import prod
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -455,7 +455,7 @@ class Viewable:
         if axis is not None:
             axes = axes_of(axis_tuple(axis, "sliding_windows: axis"), self.rank, "sliding_windows")
         else:
-            axes = tuple(range(len(size))) if isinstance(size, (Sequence, np.ndarray)) else (0,)
+            axes = tuple(range(len(size))) if _is_sequence(size) else (0,)
         n = len(axes)
         each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
         return self.apply(SlidingWindow(each[0], each[1], each[2], axes))
@@ -895,8 +895,13 @@ def axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
     return as_ints(axis, what) if isinstance(axis, (Sequence, np.ndarray)) else (as_int(axis, what),)
 
 
+def _is_sequence(value: int | Sequence[int]) -> TypeGuard[Sequence[int]]:
+    """Whether a value has an item for each axis; an array without an axis is a number, as NumPy has it."""
+    return isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
 def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
-    if not isinstance(value, (Sequence, np.ndarray)):
+    if not _is_sequence(value):
         if not n:
             raise ValueError(f"sliding_windows: {what} {quote(value)} names no axis; name one axis or more")
         return (as_int(value, f"sliding_windows: {what}"),) * n

@@ -378,6 +378,16 @@ def test_integers_of_numpy_are_integers(kind: Any) -> None:
     assert progression_set(two, [(five, two)]).same_points(progression_set(2, [(5, 2)]))
 
 
+def test_an_array_without_an_axis_is_a_window_size_as_for_numpy() -> None:
+    # NumPy's sliding_window_view takes np.array(2) as 2
+    size: Any = np.array(2)
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(12).reshape(4, 3), size, axis=0)
+    view = allocate((4, 3), name="w")
+    assert view.sliding_windows(size).same_view(view.sliding_windows(2))
+    assert view.sliding_windows(size, axis=0).size == windows.size
+    assert view.sliding_windows(2, step=size).same_view(view.sliding_windows(2, step=2))
+
+
 def test_empty_ranges_raise_nothing() -> None:
     assert S.count(4, 4) == 0
     assert S.elements(4, 4).tolist() == []
