@@ -129,11 +129,12 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     unify : bool
         Whether constants of equal content are one, and operators that do the same with the same operands run once;
         `ShardPlan.unified` says which, and `ShardPlan.derivation` how. What `fix`, `forbid`, `layout` and `tie` name
-        stays apart from others. Where bytes would have to move because a result is there once, the graph as given is
-        planned too, without expansions, and the better plan taken; the bound is over both then. Of more than 64
-        operators it is only if other layouts of equal ones, and of those beside them, take less time so. Under a cap
-        the graph as given is planned where no plan of the other one is found. Constants are compared as they are when
-        the graph is planned: a run of a plan raises ValueError where one of them was written to since.
+        stays apart from others. Where bytes would have to move because a result is there once, or one that a single
+        operator reads might be one block with it, the graph as given is planned too, without expansions, and the better
+        plan taken; the bound is over both then. Of more than 64 operators it is only if other layouts of equal ones,
+        and of those beside them, take less time so. Under a cap the graph as given is planned where no plan of the
+        other one is found. Constants are compared as they are when the graph is planned: a run of a plan raises
+        ValueError where one of them was written to since.
     fuse : bool
         Whether an operator and the one that alone reads its result are one block where each device makes just what it
         reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does
@@ -303,7 +304,8 @@ def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple
     is_free = once.unified and request.wanted.placement == "free"
     apart = _unify_but(request, given, once.apart, operators=False) if is_free else _Unified(given, {})
     near = replace(planned.solved, ticks=planned.cost_apart[0]) if once.unified else planned.solved
-    if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, near):
+    fuses = request.fuse
+    if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, near, fuses=fuses):
         return planned, dict(once.unified), None
     beside = solve_graph(request, apart.graph)
     if request.is_better(beside, planned):

@@ -8,24 +8,28 @@ A result that is there once lies in one way, and whoever wants it in another one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
+from tapestry_plan.search.neighbors.fusing import list_private
 from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.solving import Solved
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.steps import list_stored
 
 
-def may_be_better_apart(apart: Graph, unified: Mapping[str, str], problem: Problem, found: Solved) -> bool:
+def may_be_better_apart(
+    apart: Graph, unified: Mapping[str, str], problem: Problem, found: Solved, *, fuses: bool
+) -> bool:
     """Whether a graph may have a better plan where equal operators, or inputs in one copy, are not one.
 
-    It has none where the work alone takes longer: each operator at its best, and those that are there once now again.
-    Of a large graph it is said to have one only where that is found near the plan of the other one.
+    It has none where the work alone takes longer: each operator at its best, and those that are there once now again;
+    but one whose result a single operator reads may be one block with that one, and takes less then. Of a large graph
+    it is said to have one only where that is found near the plan of the other one.
 
     Parameters
     ----------
@@ -35,15 +39,24 @@ def may_be_better_apart(apart: Graph, unified: Mapping[str, str], problem: Probl
         Equal operators and constants that are not there, or not read, any more, with those that stand for them.
     problem, found : Problem and Solved
         Of the graph in which they are one.
+    fuses : bool
+        Whether operators may be in one block.
     """
     again = [name for name in unified if name in apart.nodes]
     if not again:
         return bool(unified) and problem.asked.placement == "single"
     least = {v.name: int(t.min()) for v, t in zip(problem.variables, problem.compute, strict=True) if t.size}
     work = sum(int(ticks.min()) for ticks in problem.compute) + sum(least[unified[name]] for name in again)
-    if found.ticks < work:
+    is_small = len(apart.nodes) <= tuning.MAX_APART
+    if found.ticks < work and not (fuses and is_small and _may_be_fused(apart, {*again, *unified.values()})):
         return False
-    return len(apart.nodes) <= tuning.MAX_APART or _is_better_near(apart, again, unified, problem, found)
+    return is_small or _is_better_near(apart, again, unified, problem, found)
+
+
+def _may_be_fused(apart: Graph, equal: Collection[str]) -> bool:
+    """Whether one operator alone reads what an equal one makes."""
+    private = list_private(apart)
+    return any(out in private for name in equal if name in apart.nodes for out in apart.nodes[name].outputs)
 
 
 def _is_better_near(

@@ -35,7 +35,7 @@ def pick_neighbors(problem: Problem, pinned: Collection[str]) -> dict[str, Pick]
     graph, order = problem.graph, problem.order
     place = {node.name: k for k, node in enumerate(order)}
     makers = {out: node for node in order for out in node.outputs}
-    private = _list_private(graph)
+    private = list_private(graph)
     readers: dict[str, list[int]] = {}
     for node in order:
         for name in list_stored(graph, node.inputs):
@@ -74,7 +74,7 @@ def pick_neighbors(problem: Problem, pinned: Collection[str]) -> dict[str, Pick]
     return found
 
 
-def _list_private(graph: Graph) -> dict[str, str]:
+def list_private(graph: Graph) -> dict[str, str]:
     """The tensors that one operator alone reads, as they are, with its name."""
     readers: dict[str, set[str | None]] = {name: {None} for name in graph.outputs.values()}
     for node in graph.nodes.values():

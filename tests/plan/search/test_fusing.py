@@ -186,6 +186,28 @@ def test_operators_that_read_one_tensor_stay_apart() -> None:
     assert p.fused == () and p.gap == 0
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    "readers",
+    [(("sum", 0), ("sum", 1)), (("sum", 0), ("relu", 0)), (("sum", 0), ("sum", 1), ("exp", 0))],
+    ids=lambda readers: "-".join(f"{op}{axis}" for op, axis in readers),
+)
+def test_equal_operators_are_apart_where_each_is_one_block_with_its_reader(
+    readers: tuple[tuple[str, int], ...], devices: int
+) -> None:
+    """One operator for several readers is in no block; and which is better what is asked for besides does not say."""
+    g = Graph()
+    x = g.input("x", (2, 8), dtype="int32")
+    for op, axis in readers:
+        h = x.astype("int64") if op == "sum" else x.astype("float32")
+        g.output(ops.sum(h, axis=axis) if op == "sum" else getattr(ops, op)(h))
+    mesh = Mesh(devices, device=Device(1e9, 1e10, 1e-7))
+    p, apart = plan(g, mesh), plan(g, mesh, unify=False)
+    assert p.seconds <= apart.seconds and p.bound <= apart.bound
+    named = plan(g, mesh, fix={"astype": apart.sharding["astype"]}, space=p.space)
+    assert p.bound <= named.seconds
+
+
 def test_neighbors_are_apart_where_that_is_asked_for() -> None:
     assert plan(layer(), Mesh(4), fuse=False).fused == () != plan(layer(), Mesh(4), fuse=True).fused
 

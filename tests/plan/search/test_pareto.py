@@ -35,7 +35,7 @@ def some_graph(words: list[str]) -> Graph:
 
 
 def list_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Of each choice of layouts its picoseconds and the most bytes that lie on a device at once, each block by itself."""
+    """Of each choice of layouts its picoseconds and the most bytes on a device at once, each block by itself."""
     out = []
     for choice in product(*map(range, problem.sizes)):
         layouts: dict[Any, Any] = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
