@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -80,6 +81,11 @@ OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Sub: ("-", operator.sub),
 }
 """What makes a set of two."""
+FORMS = {
+    "overlap": "write memory and views with semicolons between them, for example 'A[27]; A[:9]; A[2::5]'",
+    "show": "write statements with semicolons between them, for example 'S = Stripe(3, 2); S & ~Stripe(1, 1)'",
+}
+"""What a command reads, in words."""
 FORM = "for example projection(h=4, kh=3, reads=[2*h + kh], writes=[h])"
 
 
@@ -147,12 +153,22 @@ def parse_shown(text: str) -> list[tuple[str, Shown]]:
     return found
 
 
+def _tell_misread(error: SyntaxError | ValueError) -> str:
+    """Where a text stops being an expression, and why; Python's words about nothing are left out."""
+    if not isinstance(error, SyntaxError) or not error.text or not error.offset:
+        return f": {error}"
+    line = f"line {error.lineno}, " if (error.lineno or 1) > 1 else ""
+    rest = quote(error.text[error.offset - 1 :].rstrip("\n"))
+    why = re.sub(r"^invalid syntax(\. )?|\(detected at line \d+\)", "", error.msg).strip()
+    return f" at {line}character {error.offset}, {rest}{f': {why}' if why else ''}"
+
+
 def _read(text: str, command: str) -> Iterable[tuple[str, Any]]:
     """What the statements of a text are, but for those that declare or name something."""
     try:
         module = ast.parse(text.strip())
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{command}: cannot read {quote(text)}: {error}") from None
+        raise ValueError(f"{command}: cannot read {quote(text)}{_tell_misread(error)}; {FORMS[command]}") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"{command}: the text is nested too deeply") from None
     names: dict[str, Any] = {}
