@@ -42,6 +42,7 @@ from tapestry_exec.cli.printing import (
     print_devices,
     print_operators,
     print_pareto,
+    print_reasons,
     print_run,
     print_totals,
 )
@@ -135,6 +136,7 @@ def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
         print_totals(p, units)
         print_counted("bytes moved", p.nbytes_moved, r.nbytes_moved, units)
         echo("peak memory: predicted and counted equal on every device")
+        print_reasons(p, "tapestry plan MODEL --explain OPERATOR")
         echo(f"largest difference from {name} before softmax: {apart:.3g} (bound {bound:g})")
     if not apart <= bound:
         raise ResultMismatch(f"the run differs from {name} by {apart:.3g}, more than {bound:g}")
@@ -237,6 +239,7 @@ def plan_command(
     echo(f"bytes moved: {units.nbytes(p.nbytes_moved)}; of blocks written anew within devices: {local}")
     if any(p.nbytes_spilled):
         echo(f"bytes spilled to host memory and back: {units.nbytes(sum(p.nbytes_spilled))}")
+    print_reasons(p, "--explain OPERATOR")
     if waits is not None:
         echo(waits)
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_exec.cli.terminal import echo, print_table
-from tapestry_exec.cli.tuning import LONG_WAIT
+from tapestry_exec.cli.tuning import LONG_WAIT, REASONED, REASONED_SHARDS
 from tapestry_exec.run import RunResult
-from tapestry_plan.steps import ShardPlan, has_bound, list_opaque, tell_block, tell_cut, tell_folded, tell_gap
+from tapestry_plan.steps import (
+    ShardPlan,
+    has_bound,
+    list_opaque,
+    tell_block,
+    tell_choice,
+    tell_cut,
+    tell_folded,
+    tell_gap,
+)
 from tapestry_sets.limits import Units, escape_controls
 
 QUEUES = {
@@ -114,6 +123,26 @@ def print_totals(p: ShardPlan, units: Units) -> None:
             f"with copies beside work {units.seconds(p.makespan_seconds)}; busiest is {QUEUES[kind]} device {device}, "
             f"{units.seconds(schedule.busy_seconds[schedule.busiest])}"
         )
+
+
+def print_reasons(p: ShardPlan, ask: str) -> None:
+    """Why the operators that receive most, or else take longest, are sharded so; `ask` tells how to learn it of others.
+
+    Of a plan of many shards, for which it takes long to compare others, it is only said how to ask, and on one device
+    nothing.
+    """
+    if not p.stages or p.mesh.size == 1:
+        return
+    some = sorted(p.stages, key=lambda one: (-sum(one.nbytes_received), -one.seconds))[:REASONED]
+    some *= len(p.stages) * p.mesh.size <= REASONED_SHARDS
+    most = "received" if any(sum(one.nbytes_received) for one in some) else "time"
+    beside = f" (most {most} first; of others: {ask})" if len(p.stages) > len(some) > 0 else ""
+    echo(f"why{beside}:" if some else f"why: {ask}")
+    for one in some:
+        first, *rest = tell_choice(p, one.node)
+        echo(f"  {first}")
+        for line in rest:
+            echo(f"    {line}")
 
 
 def print_counted(what: str, predicted: int, counted: int, units: Units, is_rest: bool = False) -> None:

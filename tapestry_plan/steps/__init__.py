@@ -51,6 +51,7 @@ from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTrans
 from tapestry_plan.steps.asking.explaining import (
     Explanation,
     has_bound,
+    tell_choice,
     tell_gap,
     tell_limit,
     tell_reasons,

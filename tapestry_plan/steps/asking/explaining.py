@@ -159,6 +159,29 @@ def _explain(plan: Any, kind: str, name: str) -> Explanation:
     return Explanation.of(lines, node)
 
 
+def tell_choice(plan: Any, node: str) -> tuple[str, ...]:
+    """In two sentences why an operator is sharded as it is: what it receives, and what the best other sharding changes.
+
+    The second one is left out where none was compared. `explain` says all of it.
+    """
+    stage, told = plan.stage[node], _show(node)
+    if node not in plan.placement:
+        return (f"{told}: {_PURPOSE[stage.op]}; {_tell_costs(stage)}",)
+    head, others = f"{told} ({tell_cut(plan, node)})", plan.alternatives.get(node, ())
+    chosen = next((one for one in others if one.is_chosen), None)
+    best = next((one for one in others if not one.is_chosen), None)
+    if chosen is None or best is None:
+        return (f"{head}: {_tell_costs(stage)}",)
+    own = [one for one in chosen.causes if one.reader == node and one.nbytes[1]]
+    first = f"{head}: {own[0].tell(node, is_chosen=True) if own else chosen.reasons[0]}"
+    both = chosen, best
+    _, row = _list_rows(both, weigh_memory(plan, node, both), plan.mesh.size)
+    sign = 1 if best.seconds >= chosen.seconds else -1
+    most = max(best.causes, key=lambda one: sign * one.more_seconds, default=None)
+    why = [best.reasons[0] if most is None else most.tell(node), *row.reasons[len(best.reasons) :]]
+    return first, f"with {row.sharding} instead {row.change}: {'; '.join(why)}"
+
+
 def weigh_memory(plan: Any, node: str, some: Sequence[Alternative]) -> Sequence[MemoryNeed]:
     """What shardings of an operator take of memory that is limited; none of many devices, whose steps are many."""
     if plan.limit_nbytes is None or plan.mesh.size > tuning.TOLD_DEVICES or plan.explicit is not None:

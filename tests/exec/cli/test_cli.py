@@ -19,8 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tapestry_exec.cli import commands as cli
 from tapestry_exec.cli.commands import first_difference, main
 from tapestry_exec.cli.planning import parse_nbytes, parse_shapes
-from tapestry_plan import Graph, ShardPlan, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, ops, plan
 from tapestry_plan.onnx import to_onnx
+from tapestry_plan.steps import tell_cut
 from tapestry_sets.views import Concat
 
 
@@ -598,7 +599,11 @@ def test_a_trace_that_cannot_be_written(file: Path, tmp_path: Path) -> None:
         ("A[:4]; A", "'A' has no memory yet"),
         ("A[-4]; A; A", "extent -4"),
         ("A[4]; B; A", "'B' is not declared"),
-        ("A[4]; A.reshape(2, 2", "cannot read"),
+        ("A[4]; A.reshape(2, 2", "at character 16, '(2, 2': '(' was never closed; write memory and views with"),
+        ("A[4,6; A", "cannot read 'A[4,6; A' at character 6, '; A'; write memory and views with semicolons"),
+        ("A[4]; A[1 2]; A", "at character 9, '1 2]; A': Perhaps you forgot a comma?; write"),
+        ("A[4]\nA[2]\nB = = A", "at line 3, character 5, '= A'; write"),
+        ("A[4]; A\0", "null bytes; write memory"),
         ("A[4]; A.tofile('x'); A", "no method 'tofile'"),
         ("A[4]; A.__class__; A", "means nothing here"),
         ("A[4]; open('x'); A", "no function 'open'"),
@@ -662,3 +667,29 @@ def test_numbers_that_overflow_are_no_warning_of_numpy(tmp_path: Path) -> None:
         result = call("run", tmp_path / "cube.onnx", "--mesh", "2", "-q", *given)
     assert result.exit_code == 0, result.output
     assert np.isposinf(np.load(tmp_path / "y.npz")["y"]).all()
+
+
+def test_plans_say_why_their_operators_are_sharded_so(tmp_path: Path) -> None:
+    """What is said is what plans with another sharding come to, made for it alone."""
+    g = Graph()
+    x = ops.exp(ops.relu(g.input("x", (64, 96)), name="first"), name="rows")
+    g.output(ops.exp(ops.relu(x.T, name="columns"), name="last"), "y")
+    file = tmp_path / "m.onnx"
+    file.write_bytes(to_onnx(g).SerializeToString())
+    asked = "plan", file, "--mesh", "2", "--no-fuse", "--quiet", "--layout", "x=0:2", "--fix", "last=i0:2"
+    said = call(*asked).stdout.partition("why (")[2].splitlines()
+    ours = plan(load_onnx(file), Mesh(2), fuse=False, layout={"x": {0: 2}}, fix={"last": {"i0": 2}})
+    assert said[0] == "most received first; of others: --explain OPERATOR):" and ours.nbytes_moved
+    chosen = {
+        found[1]: (found[2], said[k + 1])
+        for k, line in enumerate(said)
+        if (found := re.match(r"  (\w+) \((.+)\): ", line))
+    }
+    most = max(ours.stages, key=lambda one: sum(one.nbytes_received))
+    assert chosen[most.node][0] == tell_cut(ours, most.node)
+    told = re.fullmatch(r"    with (\w+):(\d+) instead ([+-][\d.]+) us, ([+-][\d,]+) B: .+", chosen[most.node][1])
+    assert told is not None, chosen[most.node][1]
+    other = plan(ours.graph, Mesh(2), like=ours, fix={most.node: {told[1]: int(told[2])}})
+    assert other.nbytes_moved - ours.nbytes_moved == int(told[4].replace(",", ""))
+    assert (other.seconds - ours.seconds) * 1e6 == pytest.approx(float(told[3]), abs=0.006)
+    assert "why" not in call("plan", file, "--mesh", "1").stdout, "on one device there is no choice"
