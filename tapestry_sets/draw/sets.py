@@ -7,7 +7,7 @@ of theirs and their reprs can use it. Several sets in one picture show their ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> canvas.Raster
     *sets : Stripe, Sett, DisjointSetts, Intersection, Region, DisjointRegions or ImplicitRegion
         All sets of integers, or all regions in one box of rank 0 to 3; at most 32.
     start, stop : int, optional
-        The integers shown; one period of the first set by default. Regions are shown with their whole box.
+        The integers shown; one common period of the sets by default. Regions are shown with their whole box.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> canvas.Raster
         if stop is not None or as_int(start, "draw: start"):
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice a region instead")
         return _region_raster(sets)
-    first, last = _window(sets[0], start, stop)
+    first, last = _window(sets, start, stop)
     cells = np.zeros((1, 1, last - first), np.int64)
     for i, s in enumerate(sets):
         cells[0, 0, s.elements(first, last) - first] |= 1 << i
@@ -85,10 +85,20 @@ def _check_kind(sets: Sequence[Any]) -> bool:
     return hasattr(sets[0], "points")
 
 
-def _window(s: Any, start: object, stop: object) -> tuple[int, int]:
-    first, last = check_range(start, as_int(start, "draw: start") + s.period if stop is None else stop, "draw")
+def _window(sets: Sequence[Any], start: object, stop: object) -> tuple[int, int]:
+    end = as_int(start, "draw: start") + lcm(*(s.period for s in sets)) if stop is None else stop
+    first, last = check_range(start, end, "draw")
     canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
     return first, last
+
+
+def _first_part(sets: Sequence[Any], start: object) -> tuple[int, str]:
+    """Return where a picture of sets of integers ends without being asked, and what it leaves out, in words."""
+    first, period = as_int(start, "draw: start"), lcm(*(s.period for s in sets))
+    if period <= tuning.MAX_CELLS:
+        return first + period, ""
+    last = first + tuning.SHOWN_CELLS
+    return last, f"[{first}, {last}) of {'a common' if len(sets) > 1 else 'a'} period of {_number(period)} integers"
 
 
 def _region_raster(regions: Sequence[Any]) -> canvas.Raster:
@@ -243,7 +253,8 @@ def show(
     *things
         Sets as for `raster`, or views as for `show_views`.
     start, stop, names, title, wrap
-        As for `svg`; views take `names`, `title` and `wrap`.
+        As for `svg`; views take `names`, `title` and `wrap`. Of a common period of more than 16,384 integers the first
+        4,096 are shown by default, and the title says so.
 
     Returns
     -------
@@ -269,7 +280,11 @@ def show(
         if stop is not None or start:
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice the views instead")
         return views_picture(things, names, title=title, wrap=wrap)
-    cells, called = raster(*things, start=start, stop=stop), canvas.names_of(things, names)
+    called = canvas.names_of(things, names)
+    if stop is None and not _check_kind(things):
+        stop, part = _first_part(things, start)
+        title = ": ".join(words for words in (title, part) if words)
+    cells = raster(*things, start=start, stop=stop)
     grids = canvas.box_grids(cells, _origin(things, start), check_positive(wrap, "draw: wrap"))
     lines = [title] if title else []
     lines += ["\n\n".join(map(canvas.grid_text, grids)), *canvas.legend_text(canvas.count_lines(cells, called))]

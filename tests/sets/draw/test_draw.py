@@ -288,6 +288,27 @@ def test_a_picture_shows_and_prints() -> None:
     assert bundle == {"text/plain": picture.text, "image/svg+xml": picture.svg}
 
 
+def test_sets_are_shown_over_a_common_period() -> None:
+    """A period of the first set alone would hide where the others differ from it."""
+    assert draw.text(Stripe(2, 1), Stripe(3, 4)) == draw.text(Stripe(2, 1), Stripe(3, 4), stop=21)
+    held = [(z % 3 < 2) + (z % 7 < 3) for z in range(21)]
+    picture = draw.show(Stripe(2, 1), Stripe(3, 4))
+    assert (
+        f"1  Stripe(2, 1): 14 of 21 cells\n2  Stripe(3, 4): 9 of 21 cells\nX  in two or more: {held.count(2)} of 21"
+        in (picture.text)
+    )
+
+
+def test_long_periods_are_shown_in_part_and_said_to_be() -> None:
+    long, short = Sett(Stripe(50001, 50002)), Stripe(1, 6)
+    picture = draw.show(long, short, names=["long", "short"], title="both")
+    first, *_, last = picture.text.splitlines()
+    assert first == f"both: [0, 4096) of a common period of {100003 * 7} integers"
+    assert last == f"X  in two or more: {len(range(0, 4096, 7))} of 4096 cells"
+    assert "a common period of 700021 integers" in picture.svg and len(read(picture.svg).squares) == 4096
+    assert draw.show(long, start=49000).text.startswith("[49000, 53096) of a period of 100003 integers\n")
+
+
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 16384; give start and stop"):
         draw.text(Sett(Stripe(1, 10**9)))
