@@ -15,7 +15,8 @@ From the ground up; each row stands on rows above it:
     placing  moving                      of the best plans the one that places the fewest bytes; moves of one layout
     kept/comparing                       what other shardings of an operator cost, all else kept, and why
     solving                              rounds of tables, plan and proof
-    neighbors/fusing  neighbors/apart    which neighbors may be one block; equal operators that may better run twice
+    neighbors/fusing                     which neighbors may be one block
+    neighbors/apart                      equal operators that may better run twice
     neighbors/recomputing                results that may rather be computed again for late readers
     expansions/joint                     expansions and layouts as one sum of tables
     expansions/granted  caps/least       what expansions cost at best; the memory that any plan needs

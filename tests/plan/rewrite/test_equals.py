@@ -174,7 +174,8 @@ def test_what_is_cheaper_done_twice_is_done_twice(most: int, monkeypatch: pytest
     assert (p.nbytes_moved, p.unified, p.gap) == (0, {}, 0)
     assert p.seconds == q.seconds
     quick = Mesh((2,), link=Link(0, 1e15), device=Device(1e9, 1e9))
-    assert plan(g, quick).unified == {"exp_1": "exp"}
+    assert plan(g, quick, fuse=False).unified == {"exp_1": "exp"}
+    assert plan(g, quick).seconds <= plan(g, quick, fuse=False).seconds  # or each exp is one block with its reader
 
 
 def test_a_run_is_refused_where_one_of_two_equal_constants_was_written_to() -> None:
