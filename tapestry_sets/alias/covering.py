@@ -255,7 +255,8 @@ def _twice_within(view: View, wanted: Mapping[Allocation, Cells]) -> InternalOve
     """The same of one view at two indices, by its indices that read wanted cells, part by part."""
     homes = [home for home in view.cells if home in wanted]
     few = ask_one((TooManyPieces,), lambda: {home: wanted[home].regions() for home in homes})
-    regions = OPEN if few is OPEN else view.preimage(few)
+    is_few = few is not OPEN and sum(len(cells.regions) for cells in few.values()) <= current().max_pieces
+    regions = view.preimage(few) if few is not OPEN and is_few else OPEN
     if not isinstance(regions, DisjointRegions) or any(None in region.progressions for region in regions.regions):
         raise TooHard(
             f"covers: {quote(view)} reads cells twice beside those that are to be covered, and the indices that read "

@@ -13,7 +13,7 @@ from functools import reduce
 from importlib import import_module
 from itertools import combinations
 from math import gcd, lcm, prod
-from operator import and_, or_
+from operator import and_
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -204,13 +204,19 @@ def to_isl(x: Any) -> Any:
 def _union_set(x: Any) -> Any:
     if not x.members:
         return box_set(x.start, x.start, ["false"], "z") if hasattr(x, "shape") else nest_set([(0, 1, 0)])
-    return reduce(or_, map(to_isl, x.members))
+    return _unite([to_isl(member) for member in x.members])
+
+
+def _unite(sets: Sequence[Any]) -> Any:
+    """The union of sets, by halves: a union copies both of its operands, so that n of them one by one took n²."""
+    half = len(sets) // 2
+    return _unite(sets[:half]) | _unite(sets[half:]) if half else sets[0]
 
 
 def _reshaped_set(x: Any) -> Any:
     size = prod(x.shape)
     parts = [reduce(and_, map(nest_set, term), box_set((0,), (size,))) for term in x.terms]
-    return reduce(or_, parts, box_set((0,), (0,))).apply(relinearize_map((size,), x.shape))
+    return _unite([box_set((0,), (0,)), *parts]).apply(relinearize_map((size,), x.shape))
 
 
 def _region_set(x: Any) -> Any:

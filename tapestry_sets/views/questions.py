@@ -522,7 +522,7 @@ def _by_allocation(
                 f"View.preimage: cells in a box of shape {quote(found.shape)} from {quote(found.start)}, where the "
                 f"allocation {quote(a.name)} has the shape {quote(a.shape)}; write Region({quote(a.shape)}, …)"
             )
-    return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
+    return {a: DisjointRegions._of(a.shape, found.regions, found.start) for a, found in cells.items()}
 
 
 def _preimage_on_axes(view: Questions, wanted: Mapping[Allocation, DisjointRegions]) -> DisjointRegions | Open:

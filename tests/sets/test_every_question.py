@@ -581,6 +581,15 @@ def test_two_entangled_arrays_of_20_to_the_4_are_counted_or_refused() -> None:
     assert ask(lambda v, w: overlap(v, w).size, found["entangled"], found["entangled too"]) == ""
 
 
+def test_indices_that_read_many_regions_are_told_or_refused() -> None:
+    """Thousands of regions that are known to be disjoint: comparing each with each took 80 s."""
+    found = views()
+    (home,) = found["entangled"].allocations
+    many = found["entangled too"].cells[home].regions()
+    assert len(many.regions) > 1000
+    assert ask(lambda v, regions: v.preimage(regions), found["entangled"], many) == ""
+
+
 def test_a_sett_of_three_levels_comes_back_from_isl_or_is_refused() -> None:
     for value in (nested(1000003, 10007, 101), nested(30, 7, 3), nested(1001, 91, 12)):
         assert ask(lambda s, t: ts.from_isl(ts.to_isl(s)), value, value) == ""
