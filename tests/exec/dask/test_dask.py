@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import socket
+import sys
 import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
@@ -20,7 +24,17 @@ from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.backend import DaskSession
 from tapestry_exec.dask.hearing import Hearing
 from tapestry_exec.dask.lines import CALLER, Message
-from tapestry_exec.dask.wires import HEAD, Ended, PeerLost, Unreached, Wires, connect_all, read_letter, write_letter
+from tapestry_exec.dask.wires import (
+    HEAD,
+    Ended,
+    PeerLost,
+    Unreached,
+    Wires,
+    connect_all,
+    name_near,
+    read_letter,
+    write_letter,
+)
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run.interpreter import Parcel
 from tapestry_exec.run.parts import Member, list_parts
@@ -271,9 +285,14 @@ def test_words_of_any_length_go_by_wire() -> None:
         assert all((one.ctypes.data - letter.ctypes.data) % 64 == 0 for one in found.frames)
 
 
-def test_wires_that_are_full_are_read_meanwhile() -> None:
+@pytest.mark.parametrize("is_near", [True, False], ids=["near", "elsewhere"])
+def test_wires_that_are_full_are_read_meanwhile(is_near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices send each other more than sockets hold, before either receives."""
+    if not is_near:
+        monkeypatch.setattr("tapestry_exec.dask.wires.name_near", lambda address, key: f"\0{os.urandom(8).hex()}")
     wires = meet(Wires)
+    family = socket.AF_UNIX if is_near and sys.platform == "linux" else socket.AF_INET
+    assert {wire.family for one in wires for wire in one.out.values()} == {family}
     cells = [np.random.default_rng(k).random(1_000_000) for k in range(2)]
     found: dict[int, Any] = {}
 
@@ -330,6 +349,25 @@ def test_a_wire_to_another_generation_is_refused() -> None:
     assert other.strangers == 1 and not other.incoming
     one.close()
     other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of sockets that are no files are Linux's")
+def test_who_is_near_proves_the_key_too() -> None:
+    one = Wires(0, "key", "127.0.0.1")
+    name = name_near(one.address, b"key")
+    assert name_near(one.address, b"another key") != name != name_near(("127.0.0.1", 1), b"key")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(10)
+        stranger.connect(name)
+        assert len(stranger.recv(64)) == 32, "what is to be signed"
+        stranger.sendall(b"?" * 200)
+        stranger.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(64) == b""
+    assert one.strangers == 1 and not one.incoming
+    one.close()
+    with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
+        late.connect(name)
 
 
 def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
