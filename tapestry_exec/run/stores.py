@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import pickle
 from abc import abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
@@ -25,6 +25,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_exec.copies import Array
+from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps import Buffer, Output
 from tapestry_sets.limits import list_names, quote
@@ -85,8 +86,14 @@ class Source(Struct, frozen=True):
     def _take(self, region: Region) -> Array:
         out: Array = np.empty(region.counts, self.dtype)
         for there, here in list_slices(region):
-            out[here] = self.read(there)
+            block = out[here]
+            for few, at in self.cut(there):
+                block[at] = self.read(few)
         return out.reshape(-1)
+
+    def cut(self, where: Slices) -> Iterator[tuple[Slices, Slices]]:
+        """Slices that are read one after the other in the place of some, each with where it is in these."""
+        yield where, (slice(None),) * len(where)
 
     def read_whole(self) -> Array:
         """All cells."""
@@ -108,12 +115,18 @@ class ZarrSource(Source, frozen=True):
         """
         try:
             return np.asarray(self.array[where])
+        except MemoryError:
+            raise
         except Exception as error:  # of any codec, or any store
             raise OSError(
                 f"Zarr's array {quote(_name_store(self.array))}: {self._find_damaged(where)} cannot be read "
                 f"({type(error).__name__}: {error}); it is damaged, or its codec is not installed here: write it "
                 "again, or give the values in another array"
             ) from error
+
+    def cut(self, where: Slices) -> Iterator[tuple[Slices, Slices]]:
+        """Slices of few chunks."""
+        return cut_at_chunks(where, self.array.chunks, self.dtype.itemsize)
 
     def _find_damaged(self, where: Slices) -> str:
         """Which chunk of some slices cannot be read."""
@@ -332,6 +345,30 @@ def _cut_run(first: int, levels: Sequence[tuple[int, int]], rank: int) -> Iterat
         yield slice(begin, begin + (count - 1) * step + 1, step), slice(place, end, weights[longest])
 
 
+def cut_at_chunks(where: Slices, chunk: Sequence[int], itemsize: int) -> Iterator[tuple[Slices, Slices]]:
+    """Cut slices where chunks begin, in halves of the first axis that has more than one, until they are few bytes."""
+    axes = [range(one.start, one.stop, one.step or 1) for one in where]
+    for found in _halve_at_chunks([range(len(axis)) for axis in axes], axes, chunk, itemsize):
+        there = [axis[each.start : each.stop] for axis, each in zip(axes, found, strict=True)]
+        yield tuple(slice(r.start, r.stop, r.step) for r in there), tuple(slice(r.start, r.stop) for r in found)
+
+
+def _halve_at_chunks(
+    places: list[range], axes: Sequence[range], chunk: Sequence[int], itemsize: int
+) -> Iterator[list[range]]:
+    if prod(map(len, places)) * itemsize > tuning.ASKED_NBYTES:
+        for k, (place, axis, size) in enumerate(zip(places, axes, chunk, strict=True)):
+            if axis[place[0]] // size == axis[place[-1]] // size:
+                continue
+            half = axis[place[len(place) // 2]] // size
+            border = max(half, axis[place[0]] // size + 1) * size  # where a chunk begins
+            middle = bisect_left(axis, border)
+            for part in (range(place.start, middle), range(middle, place.stop)):
+                yield from _halve_at_chunks([*places[:k], part, *places[k + 1 :]], axes, chunk, itemsize)
+            return
+    yield places
+
+
 # ---------------------------------------------------------------------------------------------------- writing
 
 
@@ -354,7 +391,8 @@ class Target(Struct, frozen=True):
         block = cells.reshape(region.counts)
         try:
             for there, here in list_slices(region):
-                self.array[there] = block[here]
+                for few, at in cut_at_chunks(there, self.chunk, block.itemsize):
+                    self.array[few] = block[here][at]
         except OSError as error:
             raise OSError(
                 error.errno,

@@ -84,6 +84,11 @@ MIN_WORKING = 0.25
 MAPPED_NBYTES = 1 << 16
 """Bytes from which a file of one array is mapped: each process reads of it what it needs."""
 
+# -- arrays elsewhere ----------------------------------------------------------------------------------------
+
+ASKED_NBYTES = 32 << 20
+"""How many bytes Zarr is asked for at once, or one chunk: it holds a call's chunks beside the cells they become."""
+
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
 SUMMED_NBYTES = 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tapestry_exec import StepFailed, deploy, evaluate, run
-from tapestry_exec.run.stores import Source, find_source, find_targets, list_slices
+from tapestry_exec.run import tuning as stores_tuning
+from tapestry_exec.run.stores import Source, ZarrSource, cut_at_chunks, find_source, find_targets, list_slices
 from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
 from tapestry_sets import Region
 from tests.exec.own_ops import as_relu, raise_first
+from tests.hosts import find_mpiexec
 from tests.strategies import regions_in_one_box
 from tests.ways_of_running import COUNTED, Threads
 
@@ -198,56 +202,137 @@ def test_slices_are_the_regions_cells(found: tuple[Region]) -> None:
     assert out.reshape(-1).tolist() == [int(whole[tuple(q)]) for q in points.tolist()]
 
 
+@given(st.data())
+@settings(max_examples=100)
+def test_slices_are_cut_where_chunks_begin(data: st.DataObject) -> None:
+    """Each cell is in one part, each chunk is read in one part, and parts are few bytes or of one chunk."""
+    rank, most = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 40))
+    bounds = [sorted(data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))) for _ in range(rank)]
+    where = tuple(slice(a, b, data.draw(st.sampled_from([None, 1, 2, 3]))) for a, b in bounds)
+    chunk = tuple(data.draw(st.integers(1, 7)) for _ in range(rank))
+    numbers = np.stack(
+        [each // n for each, n in zip(np.indices((21,) * rank), chunk, strict=True)] or [np.array(0)], -1
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores_tuning, "ASKED_NBYTES", most)
+        found = list(cut_at_chunks(where, chunk, 2))
+    reads = np.zeros(np.empty((21,) * rank)[where].shape, int)
+    homes: dict[tuple[int, ...], int] = {}
+    for k, (there, here) in enumerate(found):
+        reads[here] += 1
+        assert np.array_equal(numbers[where][here], numbers[there]), "it is the same place"
+        chunks = set(map(tuple, numbers[there].reshape(-1, numbers.shape[-1]).tolist()))
+        assert reads[here].size * 2 <= most or len(chunks) == 1
+        assert all(homes.setdefault(one, k) == k for one in chunks)
+    assert (reads == 1).all()
+
+
+def test_zarr_is_asked_for_few_bytes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores_tuning, "ASKED_NBYTES", 400)
+    values = np.random.default_rng(1).random((40, 24), np.float32)
+    p, inputs = viewed()
+    x, y = (store(tmp_path, name, cells, (4, 5)) for name, cells in (("x", values), ("y", np.zeros((40, 16), "f4"))))
+    asked: list[int] = []
+    read = ZarrSource.read
+    monkeypatch.setattr(ZarrSource, "read", lambda self, where: asked.append((c := read(self, where)).nbytes) or c)
+    found = run(p, {**inputs, "x": x}, outputs={"y": zarr.open_array(tmp_path / "y", mode="r+")})
+    wanted = run(p, {**inputs, "x": values})
+    assert len(asked) > 4 and max(asked) <= 400
+    np.testing.assert_array_equal(y[:], wanted.outputs["y"])
+    np.testing.assert_array_equal(found.outputs["turned"], wanted.outputs["turned"])
+
+
+def test_no_memory_is_not_called_a_damaged_chunk(tmp_path: Path) -> None:
+    class Full:
+        chunks, shape, dtype = (4,), (4,), np.dtype("f4")
+
+        def __getitem__(self, where: Any) -> Any:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        ZarrSource(Full()).take([Region.full((4,))])
+
+
 # -- larger than memory -------------------------------------------------------------------------------------------
 
 LARGE = """
-import resource, sys
+import os, resource, sys
 import numpy as np
 import zarr
-from tapestry_exec import run
+from tapestry_exec import DaskBackend, ProcessBackend, run
 from tapestry_plan import Graph, Mesh, ops, plan
 
-if __name__ == "__main__":
-    rows, folder, backend = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    g = Graph()
-    g.output(ops.relu(g.input("x", (rows, 4096)), name="act"), "y")
-    p = plan(g, Mesh(8), fix={"act": {"i0": 8}})
-    if backend == "processes":
-        x = zarr.open_array(folder + "/x", mode="r")
-        y = zarr.open_array(folder + "/y", mode="r+")
-    else:
-        x = np.ones((rows, 4096), np.float32)
-        y = None
+rows, folder, backend = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+def set_limit():
     held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     most = held + rows * 4096 * 4
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    run(p, {"x": x}, backend=backend, outputs={"y": y} if y is not None else None)
-    print("done", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+def ask(backend):
+    g = Graph()
+    g.output(ops.relu(g.input("x", (rows, 4096)), name="act"), "y")
+    p = plan(g, Mesh(8), fix={"act": {"i0": 8}})
+    if backend == "serial":
+        x = np.ones((rows, 4096), np.float32)
+        set_limit()
+        run(p, {"x": x})
+    else:
+        x = zarr.open_array(folder + "/x", mode="r")
+        y = zarr.open_array(folder + "/y", mode="r+")
+        set_limit()
+        found = run(p, {"x": x}, backend=backend, outputs={"y": y}, verify=False)
+        assert found.nbytes_moved == p.nbytes_moved == 0
+    print("done", flush=True)
+
+if __name__ == "__main__":
+    if backend == "dask":
+        from distributed import Client, LocalCluster
+
+        few = {"n_workers": 8, "threads_per_worker": 1, "memory_limit": 0, "resources": {"tapestry": 1}}
+        with LocalCluster(**few, dashboard_address=":0") as cluster, Client(cluster) as client:
+            client.run(set_limit)
+            ask(DaskBackend(client))
+    else:
+        if backend == "mpi":
+            import mpi4py.MPI
+        ask(ProcessBackend(processes=8) if backend == "processes" else backend)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space are Linux's")
+@pytest.mark.parametrize("backend", ["processes", "dask", "mpi"])
 @pytest.mark.heavy
-def test_a_tensor_larger_than_any_process_may_hold(tmp_path: Path) -> None:
+def test_a_tensor_larger_than_any_process_may_hold(backend: str, tmp_path: Path) -> None:
     """Each process may take as much as the tensor has, where input and output would be twice that."""
-    rows = 8192  # 128 MiB
+    rows = 16384  # 256 MiB, of which each process has 32 three times, beside the stacks of its threads
     x = zarr.create_array(tmp_path / "x", shape=(rows, 4096), dtype="f4", chunks=(1024, 4096), compressors=None)
     for at in range(0, rows, 1024):
-        x[at : at + 1024] = np.full((1024, 4096), at - 5000, np.float32)
+        x[at : at + 1024] = np.full((1024, 4096), at - 9000, np.float32)
     zarr.create_array(tmp_path / "y", shape=(rows, 4096), dtype="f4", chunks=(1024, 4096), compressors=None)
     (tmp_path / "large.py").write_text(LARGE)
+    before: list[str] = []
+    if backend == "dask":
+        pytest.importorskip("distributed", reason="distributed is not installed")
+    if backend == "mpi":
+        mpiexec = find_mpiexec()
+        if mpiexec is None:
+            pytest.skip("there is no mpiexec")
+        before = [str(mpiexec), "-n", "8"]
 
-    def ask(backend: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(tmp_path / "large.py"), str(rows), str(tmp_path), backend]
+    def ask(*before: str, backend: str) -> subprocess.CompletedProcess[str]:
+        command = [*before, sys.executable, str(tmp_path / "large.py"), str(rows), str(tmp_path), backend]
         env = {"PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+        few = {"MALLOC_ARENA_MAX": "1"}  # or each thread reserves 64 MiB that it does not need
+        return subprocess.run(command, capture_output=True, text=True, env=env | few, timeout=120)
 
-    done = ask("processes")
-    assert done.returncode == 0 and done.stdout.startswith("done"), done.stderr
+    done = ask(*before, backend=backend)
+    assert done.returncode == 0 and done.stdout.split() == ["done"] * (8 if before else 1), done.stderr
     y = zarr.open_array(tmp_path / "y", mode="r")
     for at in range(0, rows, 1024):
-        assert (y[at : at + 1024] == max(at - 5000, 0)).all()
-    assert "MemoryError" in ask("serial").stderr, "the limit is one that counts"
+        assert (y[at : at + 1024] == max(at - 9000, 0)).all()
+    alone = ask(backend="serial")
+    assert alone.returncode and re.search("MemoryError|can't start new thread", alone.stderr), "the limit counts"
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
