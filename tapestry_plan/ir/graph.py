@@ -123,7 +123,7 @@ class Graph(Guarded):
         Raises
         ------
         ValueError
-            For a name that is taken, negative extents, and a dtype that no graph has.
+            For a name that is taken or empty, extents below 1, and a dtype that no graph has.
 
         Examples
         --------
@@ -155,7 +155,7 @@ class Graph(Guarded):
         Raises
         ------
         ValueError
-            For a name that is taken, and for what is not an array of numbers or truth values.
+            For a name that is taken or empty, and for what is not an array of numbers or truth values.
 
         Examples
         --------
@@ -742,6 +742,8 @@ class Graph(Guarded):
         return [item for item in self._ordered() if isinstance(item, OpNode)]
 
     def _new_tensor(self, tensor: Stored) -> None:
+        if not tensor.name:
+            raise ValueError(f"graph {quote(self.name)}: a tensor is to be called ''; give it a name")
         if tensor.name in self.stored or tensor.name in self.selections:
             raise ValueError(f"graph {quote(self.name)} has a tensor {quote(tensor.name)} already; give another name")
         put_item(self.stored, tensor.name, tensor)

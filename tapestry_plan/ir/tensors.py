@@ -140,7 +140,8 @@ def check_shape(shape: Sequence[int], what: str) -> Shape:
     found = as_ints(shape, f"{what}: shape")
     for axis, n in enumerate(found):
         if n < 1:
-            raise ValueError(f"{what}: axis {axis} of shape {quote(found)} is {n}; extents are at least 1")
+            mend = "" if n else ": leave a tensor out that has no cells"
+            raise ValueError(f"{what}: axis {axis} of shape {quote(found)} is {n}; extents are at least 1{mend}")
     return found
 
 

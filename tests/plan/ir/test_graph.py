@@ -118,6 +118,9 @@ def test_draw_names_everything() -> None:
     ("act", "error", "message"),
     [
         (lambda g, x: g.input("x", (2,)), ValueError, "has a tensor 'x' already"),
+        (lambda g, x: g.input("", (2,)), ValueError, "a tensor is to be called ''; give it a name"),
+        (lambda g, x: g.constant("", [1]), ValueError, "a tensor is to be called ''"),
+        (lambda g, x: g.input("y", (2, 0)), ValueError, "at least 1: leave a tensor out that has no cells"),
         (lambda g, x: g.input("z", (2, 0)), ValueError, "axis 1 of shape \\(2, 0\\) is 0"),
         (lambda g, x: g.input("z", (2.5,)), TypeError, "must be an integer, not 2.5"),
         (lambda g, x: g.input("z", (True,)), TypeError, "must be an integer, not the truth value True"),
