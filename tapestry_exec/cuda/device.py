@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -25,7 +25,7 @@ from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
-from tapestry_plan.ir import InPlaceBlock, Monoid, Op, Shard, components_of, is_in_place, merge_states
+from tapestry_plan.ir import InPlaceBlock, Monoid, Op, Shard, States, components_of, is_in_place, merge_states
 from tapestry_plan.rewrite import Derived, list_inside, with_ops
 from tapestry_plan.steps import HOST, Buffer, Within, align
 from tapestry_sets.digits import Ints
@@ -66,21 +66,6 @@ class StepWork(NamedTuple):
     """With raw kernels."""
     aside: list[tuple[Any, Any]]
     """Copies of what it reads where it writes, where nobody promised that this works, with what they are copies of."""
-
-
-class States:
-    """An array of states on a GPU: its components, by name, each a strided array."""
-
-    def __init__(self, dtype: np.dtype[Any], components: Mapping[str, Any]) -> None:
-        self.dtype, self._components = dtype, components
-
-    def __getitem__(self, name: str) -> Any:
-        return self._components[name]
-
-    @property
-    def shape(self) -> Ints:
-        """Of each component."""
-        return cast(Ints, next(iter(self._components.values())).shape)
 
 
 class HostDevice(NumpyDevice):

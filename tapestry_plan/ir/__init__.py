@@ -45,7 +45,16 @@ from tapestry_plan.ir.forms import (
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.handles import Tensor, concat
 from tapestry_plan.ir.isomorphism import mark_of, same_graph
-from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
+from tapestry_plan.ir.monoids import (
+    MONOIDS,
+    Monoid,
+    NoMonoid,
+    States,
+    check_monoid,
+    components_of,
+    make_empty,
+    merge_states,
+)
 from tapestry_plan.ir.op import (
     BUILTIN_OPS,
     DERIVED,

@@ -129,6 +129,30 @@ class Monoid(Struct, frozen=True, metaclass=Public):
         return tuple(c[0] for c in state)
 
 
+class States:
+    """An array of states as its components, by name, each an array: libraries of GPUs have no structured dtypes."""
+
+    def __init__(self, dtype: np.dtype[Any], components: Mapping[str, Any]) -> None:
+        self.dtype, self._components = dtype, components
+
+    def __getitem__(self, name: str) -> Any:
+        return self._components[name]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of each component."""
+        found: tuple[int, ...] = next(iter(self._components.values())).shape
+        return found
+
+
+def make_empty(xp: Any, shape: Sequence[int], dtype: Any) -> Any:
+    """A new array of values, or of states, in any array namespace."""
+    fields = np.dtype(dtype).fields
+    if fields is None:
+        return xp.empty(shape, dtype)
+    return States(np.dtype(dtype), {name: xp.empty(shape, field[0]) for name, field in fields.items()})
+
+
 def components_of(array: Any) -> State:
     """Return the components of an array of states, as views; of one of plain values, itself."""
     names = array.dtype.names

@@ -29,6 +29,7 @@ from tapestry_plan.ir import (
     Shard,
     Signature,
     components_of,
+    make_empty,
     merge_states,
     project,
     resolve,
@@ -439,7 +440,7 @@ def state_of(op: Op) -> Derived:
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         whole = Whole.of_part(op, shard.attrs)
-        states = xp.empty(outputs[0].shape, monoid.state_dtype(whole.dtypes[0]))
+        states = make_empty(xp, outputs[0].shape, monoid.state_dtype(whole.dtypes[0]))
         box = with_whole(shard.index, shard.signature, whole.local())
         local = replace(shard, index=box, output_boxes=shard.output_boxes[:1])
         op.block(xp, whole.operands(inputs), [states], whole.shard(local))

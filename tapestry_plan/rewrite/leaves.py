@@ -39,6 +39,7 @@ from tapestry_plan.ir import (
     Shard,
     Signature,
     components_of,
+    make_empty,
     merge_states,
 )
 from tapestry_plan.rewrite import tuning
@@ -252,7 +253,7 @@ def _compute(
             given.append(None)
         else:
             given.append(xp.array(array[slices_within(box, frame)], copy=True, order="C"))
-    made = [xp.empty(box.shape, out.dtype) for box, out in zip(leaf.outputs, outputs, strict=True)]
+    made = [make_empty(xp, box.shape, out.dtype) for box, out in zip(leaf.outputs, outputs, strict=True)]
     op.block(xp, given, made, found.shard(leaf, shard.workspace))
     return made
 

@@ -16,14 +16,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_exec.cuda.cublas import Handle
-from tapestry_exec.cuda.device import States
 from tapestry_exec.cuda.gpus import Current
 from tapestry_exec.cuda.namespace import Namespace
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated.machine import CUDARuntimeError
 from tapestry_plan import MONOIDS, Op, Shard
-from tapestry_plan.ir import BUILTIN_OPS, merge_states
+from tapestry_plan.ir import BUILTIN_OPS, States, merge_states
 from tests.cutting import Case, cut_boxes, input_block, poisoned
 from tests.exec.run.test_operators_sharded import FIRST
 from tests.operator_cases import CASES, F_I_F

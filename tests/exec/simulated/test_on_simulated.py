@@ -24,6 +24,7 @@ from tapestry_plan import Graph, Link, Mesh, ShardPlan, Tensor, concat, least_me
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import demo_model
 from tapestry_plan.ops import exp, matmul, relu, tanh
+from tapestry_plan.rewrite import shard
 from tapestry_sets.views import Take
 from tests.exec.cli.test_cli import network
 
@@ -282,6 +283,34 @@ def test_a_fault_ends_the_command_with_one_line(file: Path, monkeypatch: pytest.
     assert result.exit_code == 1
     assert result.stderr.startswith("error: step ") and "may still write them" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", sorted(name for name, op in BUILTIN_OPS.items() if op.has_states))
+def test_states_of_leaves_lie_component_by_component(name: str) -> None:
+    """GPUs' libraries have no structured dtypes, and the states of a leaf are in no buffer of the plan."""
+    feeds = {"x": np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)}
+    made = set()
+    for devices in (1, 3):
+        g = Graph()
+        g.output(g.op(name, g.input("x", (40, 6)), axis=0, name="y"), "y")
+        p = plan(g, Mesh((devices,)), same_bits=True)
+        assert p.graph.nodes["y"].op == f"leaves({name})"
+        found = run(p, feeds, backend="simulated").outputs["y"]
+        np.testing.assert_allclose(found, evaluate(g, feeds)["y"], rtol=1e-5)
+        made.add(found.tobytes())
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("name", ["argmax", "var", "logsumexp"])
+def test_states_may_be_outputs_of_their_own(name: str) -> None:
+    """As the rewriting has them that cuts a reduction into parts."""
+    g = Graph()
+    g.output(g.op(name, g.input("x", (40, 6)), axis=0, name="y"), "y")
+    parts = shard.apply(g, "y", axis="i0", parts=4)
+    assert f"state({name})" in {node.op for node in parts.nodes.values()}
+    feeds = {"x": np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)}
+    found = run(plan(parts, Mesh(2)), feeds, backend="simulated").outputs["y"]
+    np.testing.assert_allclose(found, evaluate(g, feeds)["y"], rtol=1e-5)
 
 
 def test_any_number_of_devices_has_the_same_bits() -> None:
