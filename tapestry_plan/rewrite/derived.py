@@ -363,6 +363,16 @@ def _check_windows(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Se
     return windows
 
 
+def _read_dtypes(op: Op, dtypes: Sequence[str], attrs: Attrs) -> Sequence[str]:
+    """The dtypes of all operands of the whole, if a part's operands have those of the ones that it reads."""
+    told: Sequence[str] = attrs["part.dtypes"]
+    windows = _known_part(op, attrs)[0]
+    wanted = [dtype for dtype, found in zip(told, windows, strict=True) if found is not None]
+    if list(dtypes) != wanted:
+        raise ValueError(f"the inputs have dtypes {quote(list(dtypes))}; the part reads {quote(wanted)}")
+    return told
+
+
 @once_for_attributes
 def _known_part(op: Op, attrs: Attrs) -> tuple[tuple[Box | None, ...], Signature]:
     """What a part reads and its signature, made once for all parts that are alike: a network's layers repeat."""
@@ -410,7 +420,7 @@ def part_of(op: Op) -> Derived:
         block=block,
         flop=flop,
         reduction=op.reduction,
-        dtype=lambda dtypes, attrs: op.dtype(attrs["part.dtypes"], core_attributes(op, attrs)),
+        dtype=lambda dtypes, attrs: op.dtype(_read_dtypes(op, dtypes, attrs), core_attributes(op, attrs)),
         workspace=lambda shard, itemsize: op.workspace(Whole.of_part(op, shard.attrs).shard(shard), itemsize),
         attributes=(*op.attributes, *PART_ATTRIBUTES),
         work=work,
@@ -458,7 +468,7 @@ def state_of(op: Op) -> Derived:
         signature=signature,
         block=block,
         flop=flop,
-        dtype=lambda dtypes, attrs: monoid.components(attrs["part.dtypes"][0]),
+        dtype=lambda dtypes, attrs: monoid.components(_read_dtypes(op, dtypes, attrs)[0]),
         attributes=(*op.attributes, *PART_ATTRIBUTES),
     )
 
@@ -519,7 +529,13 @@ def merge_of(op: Op) -> Derived:
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         if monoid.is_plain:
             return (dtypes[0],)
-        return (attrs["merge.result"],) if "merge.result" in attrs else monoid.components(attrs["merge.dtype"])
+        state, told = monoid.components(attrs["merge.dtype"]), attrs.get("merge.result")
+        if tuple(dtypes) != state * (len(dtypes) // len(state)):
+            raise ValueError(f"the inputs have dtypes {quote(list(dtypes))}; they must be states of {quote(state)}")
+        result = monoid.result(attrs["merge.dtype"])
+        if told not in (None, result):
+            raise ValueError(f"the attribute merge.result is {quote(told)}; {op.name} gives {result}")
+        return state if told is None else (result,)
 
     def flop(signature: Signature, attrs: Attrs) -> float:
         return len(signature.inputs) / count(attrs) - 1

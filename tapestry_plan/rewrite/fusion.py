@@ -51,7 +51,7 @@ from tapestry_plan.rewrite.derived import (
     with_whole,
     without_axes,
 )
-from tapestry_sets.limits import Public, quote
+from tapestry_sets.limits import Public, is_int, quote
 from tapestry_sets.regions import Box, IndexProjection
 
 T = TypeVar("T")
@@ -96,9 +96,11 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
     def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
         """Read the attributes of a node of ``fused(first,second)``."""
         require_attributes(attrs, FUSED_ATTRIBUTES)
-        count, at = attrs["fused.inputs"], tuple(attrs["fused.at"])
+        count, at = _read_places(attrs)
         shapes = tuple(map(tuple, attrs["fused.of"]))
         one, two = dict(attrs["fused.first"]), dict(attrs["fused.second"])
+        for op, own in ((first, one), (second, two)):
+            op.check_attributes(own, f"{op.name} in a block")
         made = signature_of(first, shapes[:count], one)
         if len(made.outputs) != 1:
             raise NotApplicable(f"{first.name} has {len(made.outputs)} outputs; only one can stay inside a block")
@@ -395,6 +397,17 @@ def _find_spare(shard: Shard, itemsize: int) -> Spare:
     return None if shard.signature.reductions else (shard.output_boxes[0].shape, itemsize)
 
 
+def _read_places(attrs: Attrs) -> tuple[int, tuple[int, ...]]:
+    """How many operands are the first operator's, and which of the second one's are the result between."""
+    count, at, total = attrs["fused.inputs"], tuple(attrs["fused.at"]), len(attrs["fused.of"])
+    if not is_int(count, 0, total):
+        raise ValueError(f"the attribute fused.inputs is {quote(count)}; give a number of the {total} operands")
+    last = total - count + len(at) - 1
+    if not at or not all(is_int(k, 0, last) for k in at) or len(set(at)) < len(at):
+        raise ValueError(f"the attribute fused.at is {quote(at)}; give different places from 0 to {last}")
+    return count, at
+
+
 def _with_between(others: Sequence[T], at: Sequence[int], between: T) -> list[T]:
     """What is given for the second operator's other operands, and for the result between at that one's places."""
     rest = iter(others)
@@ -468,7 +481,12 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         return find(shard).form(shard)
 
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-        operands = _with_between(dtypes[attrs["fused.inputs"] :], attrs["fused.at"], attrs["fused.dtype"])
+        count, at = _read_places(attrs)
+        between = first.dtype(dtypes[:count], dict(attrs["fused.first"]))
+        if between != (attrs["fused.dtype"],):
+            made, told = ", ".join(between), quote(attrs["fused.dtype"])
+            raise ValueError(f"the attribute fused.dtype is {told}; {first.name} gives {made}")
+        operands = _with_between(dtypes[count:], at, attrs["fused.dtype"])
         return second.dtype(operands, dict(attrs["fused.second"]))
 
     def workspace(shard: Shard, itemsize: int) -> int:

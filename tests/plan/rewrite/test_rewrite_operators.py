@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import evaluate
-from tapestry_plan import Graph, Op
+from tapestry_plan import Graph, Op, ops
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.rewrite import NotApplicable, Rule, compose, expand, find, fuse, key_blocks, shard
 from tests.cutting import Case, backwards, close
@@ -143,3 +145,45 @@ def test_every_operator_in_one_block_with_what_it_reads(case: Case) -> None:
 
 SIMPLE = {"linear", "gemm", "matmul", "einsum", "softmax", "add", "multiply", "exp", "relu", "sum", "max"}
 """Operators that no case refuses."""
+
+
+# -- documents -------------------------------------------------------------------------------------------
+
+
+def _attrs(document: Any, op: str) -> Any:
+    return next(item["attrs"] for item in document["order"] if item.get("op") == op)
+
+
+@pytest.mark.parametrize(
+    ("op", "change", "message"),
+    [
+        ("fused(add,softmax)", {"fused.at": [-1]}, r"fused.at is \(-1,\); give different places from 0 to 0"),
+        ("fused(add,softmax)", {"fused.at": [0, 0]}, "fused.at is .0, 0.; give different places from 0 to 1"),
+        ("fused(add,softmax)", {"fused.at": []}, "fused.at is ..; give different places"),
+        ("fused(add,softmax)", {"fused.inputs": 3}, "fused.inputs is 3; give a number of the 2 operands"),
+        ("fused(add,softmax)", {"fused.dtype": "float64"}, "fused.dtype is 'float64'; add gives float32"),
+        ("fused(add,softmax)", {"fused.second": [["axes", 1]]}, "softmax in a block: there is no attribute 'axes'"),
+        ("fused(add,softmax)", {"fused.second": [["axis", 1.5]]}, "softmax in a block: axis must be an integer"),
+        ("state(var)", {"part.dtypes": ["float64"]}, "inputs have dtypes .'float32'.; the part reads .'float64'."),
+        ("state(var)", {"part.dtypes": []}, "does not take its operands and attributes"),
+        ("part(matmul)", {"part.dtypes": ["float32", "float64"]}, "the part reads .'float32', 'float64'."),
+        ("merge(var)", {"merge.result": "float64"}, "merge.result is 'float64'; var gives float32"),
+        ("merge(logsumexp)", {"merge.dtype": "float64"}, "they must be states of .'float64', 'float64'."),
+    ],
+)
+def test_attributes_of_derived_operators_are_checked_as_they_are_read(op: str, change: Any, message: str) -> None:
+    """In a document they are what a rule wrote, or what somebody made of it."""
+    g = Graph()
+    x = g.input("x", (12, 12))
+    g.output(ops.softmax(x + g.input("v", (12,)), axis=1), "y")
+    for name in ("var", "logsumexp"):
+        g.output(g.op(name, x, axis=0, name=name), name)
+    g.output(x @ x, "z")
+    h = fuse.apply(g, "softmax")
+    for name, axis in (("var", "i0"), ("logsumexp", "i0"), ("matmul", "m")):
+        h = shard.apply(h, name, axis=axis, parts=2)
+    document = json.loads(h.to_json())
+    assert Graph.from_json(json.dumps(document)).to_json() == h.to_json()
+    _attrs(document, op).update(change)
+    with pytest.raises(ValueError, match=message):
+        Graph.from_json(json.dumps(document))
