@@ -416,12 +416,13 @@ class Checkpoint(Struct, frozen=True, metaclass=Public):
             Where there are none.
         """
         manifest = self.manifest
-        every = [one for one in (*manifest.buffers, *manifest.guests) if one.is_full and one.part < 0]
+        stored = [one for one in (*manifest.buffers, *manifest.guests) if one.tensor in manifest.shapes]  # no views
+        every = [one for one in stored if one.is_full and one.part < 0]
         mine = [one for one in every if one.tensor == tensor]
         if mine:
             return mine
         what = f"checkpoint {quote(self.path)}"
-        held = [one for one in manifest.buffers if one.tensor == tensor]
+        held = [one for one in stored if one.tensor == tensor]
         if held:
             why = "are still to be added up" if any(one.part >= 0 for one in held) else "lack cells that others send"
             raise ValueError(

@@ -44,9 +44,10 @@ def place_left(buffers: Sequence[SavedBuffer], shape: tuple[int, ...], left: Seq
     missing = DisjointRegions.full(shape)
     for new, old in enumerate(left):
         mine = join(buffers, shape, old)
-        ends = [region.bounds() for region in mine.regions]
-        low = np.min([one[0] for one in ends if one is not None], axis=0, initial=max(shape, default=0))
-        high = np.max([one[1] for one in ends if one is not None], axis=0, initial=0)
+        found = [ends for region in mine.regions if (ends := region.bounds()) is not None]
+        ends = np.array(found, np.int64).reshape(len(found), 2, len(shape))  # of none, too, as many axes as the tensor
+        low = ends[:, 0].min(axis=0, initial=max(shape, default=0))
+        high = ends[:, 1].max(axis=0, initial=0)
         known = bounds[: len(groups)]
         touched = [groups[k] for k in np.flatnonzero(((known[:, 0] < high) & (low < known[:, 1])).all(axis=1))]
         same = next((each for each, theirs in touched if not mine.is_empty and is_same(mine, theirs)), None)

@@ -18,7 +18,7 @@ from tapestry_exec import Checkpoint, Checkpoints, deploy, evaluate, open_checkp
 from tapestry_exec.run.checkpoints.finished import SavedTensor
 from tapestry_exec.run.checkpoints.folders import Manifest, SavedBuffer, map_cells
 from tapestry_exec.run.checkpoints.lost import place_left
-from tapestry_plan import Graph, Link, Mesh, Placed, ShardPlan, ops, plan
+from tapestry_plan import Graph, Link, Mesh, Placed, ShardPlan, concat, ops, plan
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_made_in_place import WORDS
@@ -341,3 +341,38 @@ def test_slices_of_a_saved_tensor(data: st.DataObject) -> None:
             for size in (n, m)
         )
         assert tensor.read(where).tolist() == values[where].tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (12,), (4, 6), (4, 3, 2), (2, 3, 2, 2)])
+def test_devices_that_have_nothing_of_a_tensor(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Weights in one copy, or small results, are on some devices only."""
+    g = Graph()
+    g.output(ops.relu(g.input("x", shape), name="first"), "y")
+    p = plan(g, Mesh(3), placement="single", fix={"first": {}})
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    run(p, {"x": x}, checkpoints=Checkpoints(tmp_path, after=["first"]))
+    found = open_checkpoint(tmp_path)
+    assert {one.device for one in found.manifest.buffers if one.tensor == "first"} == {0}
+    more = Graph()
+    more.output(more.input("first", shape) * 2.0, "z")
+    for left in ([0, 1, 2], [1, 2], [2]):
+        placed = found.layout(["first"], left)["first"]
+        held = [cell for boxes in placed.by_device.values() for cell in list_cells(boxes)]
+        assert sorted(held) == sorted(np.ndindex(*shape))
+        made = found.replan(more, Mesh(len(left)), ["first"], left)
+        outputs = run(made, {"first": found.read("first")}).outputs
+        assert outputs["z"].tobytes() == (np.maximum(x, 0) * np.float32(2)).tobytes()
+
+
+def test_copies_that_views_are_read_from_are_no_tensors(tmp_path: Path) -> None:
+    g = Graph()
+    x, y = g.input("x", (6, 4)), g.input("y", (6, 4))
+    joined = concat([x, y[::-1]], 1)
+    g.output(ops.softmax(joined, axis=1, name="first"), "z")
+    g.output(ops.log_softmax(joined, axis=1), "w")
+    feeds = {name: np.ones((6, 4), np.float32) for name in ("x", "y")}
+    run(plan(g, Mesh(1), fuse=False), feeds, checkpoints=Checkpoints(tmp_path, after=["first"]))
+    found = open_checkpoint(tmp_path)
+    assert "concat" in {one.tensor for one in found.manifest.buffers}, "both operators read one copy"
+    with pytest.raises(ValueError, match="has no cells of 'concat'; known tensors: 'first'"):
+        found.read("concat")
