@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.collectives import Calls, list_calls
-from tapestry_exec.mpi.endings import find_name
+from tapestry_exec.mpi.endings import find_name, tell_obstacle
 from tapestry_exec.mpi.gpus import RankDevice, Seen, Watch, deal_gpus, join_aside, name_host, order_by_plan
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
 from tapestry_exec.mpi.several import Dealing, Team, deal_singly
@@ -67,7 +67,8 @@ class MpiBackend(NumpyBackend):
     Each rank reads of the inputs and constants what its devices are given, and gets the whole result. `progress` tells
     each of its own devices. An error of one rank is raised by all, also one of its arguments, which no rank runs with;
     a rank that dies ends the program, as MPI does it. One whose program ends, by an error outside of `run`, is missed
-    by the others in their next run, a few seconds later, if all ran before and MPI's process manager keeps names.
+    by the others in their next run, a few seconds later, if all ran before, MPI's process manager keeps names, and MPI
+    was begun for several threads, as mpi4py does it.
 
     With ``device="nccl"`` each rank has a GPU, of this host or of others, and what they send each other goes by NCCL:
     ranks of a host are dealt out to its GPUs. Not yet run on a GPU, never on several hosts.
@@ -97,7 +98,8 @@ class MpiBackend(NumpyBackend):
     BackendUnavailable
         When mpi4py or an MPI library is not installed; when a plan is run, on all ranks and before its first step, also
         where ranks are more than devices, or fewer with GPUs or collectives, where one of them has no CuPy, NCCL or
-        GPU, or two have the same GPU; and when the program of a rank that is waited for has ended.
+        GPU, or two have the same GPU; when the program of a rank that is waited for has ended; and where MPI has not
+        begun, or has ended.
 
     Examples
     --------
@@ -131,6 +133,7 @@ class MpiBackend(NumpyBackend):
             ) from error
         if not isinstance(comm, MPI.Comm | None):
             raise TypeError(f"MpiBackend: comm must be a communicator of mpi4py, not {quote(comm)}; give one, or none")
+        _check_mpi()
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.collectives, self.calls = collectives, Counter[str]()
         self.given: Any = None if device == "numpy" else load_backend("nccl") if device == "nccl" else device
@@ -147,6 +150,7 @@ class MpiBackend(NumpyBackend):
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
+        _check_mpi()
         # A GPU is asked when it is there, and where a rank has several devices the plan says which, as it begins.
         if self.given is None and self.comm.size >= len(nbytes):
             check_room(nbytes[self.comm.rank : self.comm.rank + 1])
@@ -158,9 +162,14 @@ class MpiBackend(NumpyBackend):
 
     def refuse(self, error: Exception) -> None:
         """Tell the other ranks, which wait for this one and may have other arguments, that it does not run."""
-        mail = Mail(duplicate(self.comm), {})
-        mail.exchange({"wrong": _tell_error(error)})
-        mail.close()
+        if tell_obstacle():
+            return
+        with suppress(BackendUnavailable, TimeoutError):  # others do not come; this rank raises what it refuses
+            mail = Mail(duplicate(self.comm), {})
+            try:
+                mail.exchange({"wrong": _tell_error(error)})
+            finally:
+                mail.close()
 
     def _deal(self, prepared: PreparedPlan) -> Dealing:
         """The devices of each rank, by the plan and the number of ranks alone: all find the same."""
@@ -182,6 +191,7 @@ class MpiBackend(NumpyBackend):
 
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""
+        _check_mpi()
         size = what.prepared.plan.mesh.size
         try:
             dealing = self._deal(what.prepared)
@@ -204,6 +214,13 @@ class MpiBackend(NumpyBackend):
                 f"{tell_count(dealing.most, 'device')} number up to {last:,}, and this MPI library has "
                 f"{self.most_tags:,} at most: use more ranks, another library, or backend='processes'"
             )
+
+
+def _check_mpi() -> None:
+    """Raise where MPI is not there to be asked: its calls would end the program."""
+    obstacle = tell_obstacle()
+    if obstacle:
+        raise BackendUnavailable(f"{WHERE}{obstacle}")
 
 
 def _tell_error(error: BaseException) -> str:
@@ -387,6 +404,7 @@ class MpiSession:
         self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
     ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
+        _check_mpi()
         if self.mail.lost:
             raise BackendUnavailable(
                 f"backend 'mpi': this deployment ended with a run before, in which {self.mail.lost}; deploy again, "
@@ -406,7 +424,7 @@ class MpiSession:
         def raise_it() -> None:
             raise _Refused(_tell_error(error))
 
-        if self.mail.lost:
+        if self.mail.lost or tell_obstacle():
             return
         with suppress(BackendUnavailable, TimeoutError):  # which this rank knows better
             if not is_on:

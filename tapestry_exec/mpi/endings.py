@@ -11,7 +11,7 @@ who waits for long looks it up, on whatever machine: MPI's process manager keeps
 What a rank sent before it ended may still be on its way, so it is waited for a little longer. A message in place of a
 name would have to be received before MPI's end, so that each program would have to wait for all others to end. Before
 their first run ranks know no name that is not also another program's, which may have left it; where a process manager
-keeps no names nobody is told.
+keeps no names, or MPI was begun for fewer threads than mpi4py asks for, nobody is told.
 """
 
 from __future__ import annotations
@@ -49,6 +49,15 @@ def find_name() -> str:
     atexit.register(end)
     MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=end), name)  # where the program itself calls MPI's end
     return name
+
+
+def tell_obstacle() -> str:
+    """Why nothing may be asked of MPI, which would end the program; empty where it may."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        return "MPI has not begun; leave mpi4py.rc.initialize True, or call MPI.Init_thread() before"
+    return "MPI has ended; call MPI.Finalize() behind all runs, and behind the end of deployments" * MPI.Is_finalized()
 
 
 def can_ask() -> bool:
@@ -106,8 +115,10 @@ class Endings:
             self.turn = (self.turn + 1) % size
             name = _NAMES.get(self.ranks[self.turn])
             if name is not None and self.turn not in (self.me, *self.since) and can_ask():
-                _ASKING[:] = [Thread(target=self._ask, args=(self.turn, name), daemon=True)]
-                _ASKING[0].start()
+                asking = Thread(target=self._ask, args=(self.turn, name), daemon=True)
+                with suppress(RuntimeError):  # there are no more threads now
+                    asking.start()
+                    _ASKING[:] = [asking]  # none that has not begun, as by Ctrl-C: it cannot be waited for
         for rank, since in list(self.since.items()):
             if now - since > ENDED_SECONDS:
                 raise BackendUnavailable(

@@ -17,7 +17,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.bells import Bell
 from tapestry_exec.mpi.collectives import HEAD, Calls, fill
-from tapestry_exec.mpi.endings import Endings
+from tapestry_exec.mpi.endings import Endings, tell_obstacle
 from tapestry_exec.mpi.several import Dealing, deal_singly
 from tapestry_exec.mpi.tuning import (
     ALIGNED_NBYTES,
@@ -310,8 +310,9 @@ class Mail:
         """Wait until what was sent is on its way, and give the communicators back.
 
         Not where ranks are out of step: MPI may still read this memory, and would give a communicator's number to the
-        next one, to which messages that nobody took would come.
+        next one, to which messages that nobody took would come. Nor where the program has called MPI's end itself.
         """
+        self.lost = self.lost or tell_obstacle()
         try:
             if not self.lost:
                 self.finish()

@@ -545,6 +545,8 @@ def wait_in_vain() -> None:
     tuning.MAX_WAIT_SECONDS = 0.5
     if WORLD.rank != 1:
         refuse(TimeoutError, "waited 0.5 s for all ranks to call run or deploy", lambda: run(p, inputs, backend="mpi"))
+        wrong = {"x": inputs["x"][:3]}
+        refuse(ValueError, r"has shape \(3, 24\)", lambda: run(p, wrong, backend="mpi"))  # of which it tells nobody
         print("waited in vain", flush=True)
         WORLD.Abort(0)
     WORLD.Barrier()
@@ -577,6 +579,22 @@ def end_alone() -> None:
         words = rf"rank 1 has ended, while rank {WORLD.rank} waited for all ranks to call run"
         refuse(BackendUnavailable, words, lambda: run(p, inputs, backend="mpi"))
         print("missed it", flush=True)
+
+
+def call_end() -> None:
+    """Where the program has called MPI's end, runs say so, and deployments end; MPI itself would end the program."""
+    p, inputs = made(WORLD.size)
+    backend, wanted = MpiBackend(), run(p, inputs, backend="serial").outputs["y"].tobytes()
+    with deploy(p, backend="mpi") as placed:
+        for _ in range(3):  # those by heart have messages that wait for the end
+            assert placed.run(inputs).outputs["y"].tobytes() == wanted
+        MPI.Finalize()
+        refuse(BackendUnavailable, "MPI has ended; call MPI.Finalize", lambda: placed.run(inputs))
+        refuse(ValueError, r"has shape \(3, 24\)", lambda: placed.run({"x": inputs["x"][:3]}))
+    for one in (backend, "mpi"):
+        refuse(BackendUnavailable, "MPI has ended; call MPI.Finalize", partial(run, p, inputs, backend=one))
+        refuse(BackendUnavailable, "MPI has ended; call MPI.Finalize", partial(deploy, p, backend=one))
+    print("ended well", flush=True)
 
 
 def raise_alone() -> None:
@@ -659,5 +677,5 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, raise_alone
+    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, call_end, raise_alone
     {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])

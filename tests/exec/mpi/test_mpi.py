@@ -76,6 +76,40 @@ def test_a_rank_whose_program_has_ended_is_missed() -> None:
     assert done.returncode != 0 and time.monotonic() - begin < 60
 
 
+def test_a_program_that_has_called_the_end_of_mpi_is_told() -> None:
+    done = run_ranks("-m", "tests.exec.mpi.ranks", "call_end", ranks=2)
+    assert done.returncode == 0 and done.stdout.count("ended well") == 2, done.stderr
+
+
+def test_a_program_that_has_not_begun_mpi_is_told() -> None:
+    with mock.patch("mpi4py.MPI.Is_initialized", lambda: False), pytest.raises(BackendUnavailable, match="not begun"):
+        MpiBackend()
+
+
+def test_no_thread_for_a_name_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked up later, and what has not begun is not waited for."""
+    found, asked, full = Endings(mock.MagicMock(rank=0)), list[str](), [True]
+    monkeypatch.setattr(found, "ranks", [4, 6])
+    monkeypatch.setattr(found, "mpi", mock.Mock(Exception=found.mpi.Exception, Lookup_name=asked.append))
+    monkeypatch.setattr(endings, "_NAMES", {6: "its"})
+    monkeypatch.setattr(endings, "LOOK_UP_SECONDS", 0.0)
+    start = threading.Thread.start
+
+    def begin(one: threading.Thread) -> None:
+        if full[0]:
+            raise RuntimeError("can't start new thread")
+        start(one)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    for _ in range(4):
+        found.look("device 0", "x")
+    assert not asked and endings.is_answered()
+    full[0] = False
+    for _ in range(4):
+        found.look("device 0", "x")
+    assert endings.is_answered(20) and asked == ["its"]
+
+
 def test_what_an_ended_rank_sent_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of one that has not ended, or whose name is not known, nothing is said; few are looked up at a time."""
     found, now, published, asked = Endings(mock.MagicMock(rank=0)), [10.0], set[str](), list[str]()
