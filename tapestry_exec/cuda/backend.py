@@ -403,7 +403,7 @@ class CupyBackend:
 
     def synchronize(self) -> None:
         """Wait until everything in all lanes is done; while a run is recorded nothing is done yet."""
-        if self._recordings.now is None:
+        if self._recordings.now is None or self._recordings.now.is_whole:
             for lane in self._lanes():
                 lane.stream.synchronize()
 
@@ -459,6 +459,14 @@ class CupyBackend:
 
     def _begin(self, is_recorded: bool) -> None:
         """Take the array library's current device, streams and allocator over, until the devices are closed."""
+        try:
+            self._take_over(is_recorded)
+        except BaseException:  # also Ctrl-C: who has no devices closes none
+            with suppress(Exception):  # what ended it is what matters
+                self.pause()
+            raise
+
+    def _take_over(self, is_recorded: bool) -> None:
         cuda = self.cupy.cuda
         self._stack.close()
         before = cuda.Device()

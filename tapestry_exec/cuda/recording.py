@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,10 @@ from tapestry_exec.cuda.namespace import NotRecordable
 from tapestry_exec.cuda.payloads import Payload
 from tapestry_plan.steps import HOST, ShardPlan, row_major
 from tapestry_sets.regions import Region
+
+_LOCK = Lock()
+_UNDER_WAY: list[Recording] = []
+"""All that are being made in this process, in several threads perhaps; CuPy has one allocator of pinned memory."""
 
 
 class Placed(NamedTuple):
@@ -74,20 +78,32 @@ class Recording:
         # lane 0   begin ─●──── work ────────●─ end
         # lane 1          └─►── work ──●─────►     a stream is captured once it waits for one that is, and must be
         # lane 2          └─►── work ──●─────►     joined again before the end
-        self._cuda.set_pinned_memory_allocator(self._refuse)
+        with _LOCK:
+            _UNDER_WAY.append(self)
+            self._cuda.set_pinned_memory_allocator(self._give_pinned)
         self.origin.stream.begin_capture()
         start = self.origin.mark()
         for lane in self._lanes[1:]:
             lane.after([start])
 
-    def _refuse(self, nbytes: int) -> Any:
-        """Pinned memory, for other threads; it is asked for by all alike."""
-        if get_ident() != self._thread:
+    def _give_pinned(self, nbytes: int) -> Any:
+        """Pinned memory, which all threads ask for alike, but none for one that records."""
+        with _LOCK:
+            recording = {one._thread for one in _UNDER_WAY if one._cuda is self._cuda}
+        if get_ident() not in recording:
             return self._everybodys(nbytes)
         raise NotRecordable(
             f"CuPy brings {nbytes:,} B of the host's to a GPU while the run is recorded, as for x[[0, 2]], or to put "
             "more than eight arrays together: a graph would read them again when they are no longer there"
         )
+
+    def _stop_refusing(self) -> None:
+        """Let this thread have pinned memory again, if it makes no other one."""
+        with _LOCK:
+            if self in _UNDER_WAY:
+                _UNDER_WAY.remove(self)
+            if not any(one._cuda is self._cuda for one in _UNDER_WAY):
+                self._cuda.set_pinned_memory_allocator(self._everybodys)
 
     def take(self, size: int, dtype: np.dtype[Any]) -> Payload:
         """Room for so many cells in pinned memory that belongs to the graph."""
@@ -111,13 +127,13 @@ class Recording:
 
     def end(self) -> None:
         """Join all lanes and make the graph."""
-        self._cuda.set_pinned_memory_allocator(self._everybodys)
+        self._stop_refusing()
         self.origin.after([lane.mark() for lane in self._lanes[1:]])
         self._graph = self.origin.stream.end_capture()
 
     def abandon(self) -> None:
         """End the capture of a run that failed: nothing else may be asked of streams whose capture has failed."""
-        self._cuda.set_pinned_memory_allocator(self._everybodys)
+        self._stop_refusing()
         with suppress(Exception):  # the driver has given the capture up already
             self.origin.stream.end_capture()
 
@@ -162,7 +178,12 @@ class Recordings:
         return None if known is None else known.recording
 
     def take_wish(self) -> bool:
-        """Whether the run that begins is to be recorded; asked once."""
+        """Whether the run that begins is to be recorded; asked once.
+
+        One before that was interrupted has left its recording, which is no other run's.
+        """
+        self.drop()
+        self.now = None
         wanted, self._is_wanted = self._is_wanted, False
         return wanted
 
@@ -190,11 +211,12 @@ class Recordings:
             self.now = None
 
     def fail(self, error: Exception, has_state: bool) -> bool:
-        """Whether a run failed that was being recorded, and how, so that a plain one of the same state tells."""
+        """Whether a run failed that was being recorded, and how, so that a plain one of the same state tells.
+
+        Where that one fails, too, it was not the recording.
+        """
         failed, is_launched = self._was_tried, self.now is not None and self.now.is_launched
-        self.now, self._was_tried = None, False
-        if failed:
-            self._failed = str(error)
+        self.now, self._was_tried, self._failed = None, False, str(error) if failed else ""
         return failed and not (has_state and is_launched)
 
     def tell(self, plan: ShardPlan) -> str:

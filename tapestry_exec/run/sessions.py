@@ -196,13 +196,12 @@ class LocalSession:
     def _issue(self, job: Job, timed: bool) -> RunResult:
         """Run step by step; what failed while it was recorded runs once more, not recorded."""
         run, result = self._run_on_devices if self.what.stays is None else self._run_where_it_stays, None
-        try:
-            result = run(job, timed)
-        except StepFailed as error:
-            if not self.engine.forget(job.prepared.plan, error):
-                raise
-        if result is None:  # outside of the handler, whose error holds the devices
-            result = run(job, timed)
+        while result is None:  # the second time outside of the handler, whose error holds the devices
+            try:
+                result = run(job, timed)
+            except StepFailed as error:
+                if not self.engine.forget(job.prepared.plan, error):
+                    raise
         self.engine.remember(job.prepared.plan, result)
         return result
 

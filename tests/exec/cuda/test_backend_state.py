@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, StepFailed, deploy, run
 from tapestry_exec.cuda import recording
+from tapestry_exec.cuda.namespace import NotRecordable
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
@@ -203,6 +206,77 @@ def test_other_threads_have_pinned_memory_while_a_run_is_recorded() -> None:
     for _ in range(3):
         run(p, {"x": np.ones(6, np.float32)}, backend=backend)
     assert found == [8, 8], "the third run is the graph's"
+    assert backend.recorded(p) is not None
+
+
+def test_pinned_memory_is_refused_to_all_threads_that_record() -> None:
+    """CuPy has one allocator for all: who begins or ends in between lets nobody else have memory."""
+    cupy = simulated.cupy(1)
+
+    def make() -> recording.Recording:
+        return recording.Recording(cupy, [mock.MagicMock()], None)
+
+    def is_refused() -> bool:
+        try:
+            return len(cupy.cuda.alloc_pinned_memory(8)) != 8
+        except NotRecordable:
+            return True
+
+    with ThreadPoolExecutor(1) as other:
+        first, within, second = make(), make(), other.submit(make).result()
+        for turn, does in enumerate((first.begin, second.begin, within.begin, within.end, second.abandon, first.end)):
+            other.submit(does).result() if turn in (1, 4) else does()
+            assert (is_refused(), other.submit(is_refused).result()) == (turn < 5, 0 < turn < 4), turn
+
+
+@pytest.mark.parametrize("where", ["begin", "launch"])
+def test_a_recording_that_is_interrupted_is_no_other_runs(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C while its first launch is waited for: the next runs, of the same plan and of others, are right."""
+    cupy = simulated.cupy(3)
+    backend, real = CupyBackend(cupy=cupy, capture=True), recording.Recording.begin
+    (p, feeds), (q, more) = rows(4), rows(8)
+    right(p, feeds, backend)
+
+    def begin(one: recording.Recording) -> None:
+        real(one)
+        raise KeyboardInterrupt
+
+    def launch(one: recording.Recording) -> None:
+        one.is_launched = True
+        one._graph.launch(one.origin.stream)
+        raise KeyboardInterrupt
+
+    with cupy.cuda.Device(2), monkeypatch.context() as patch:
+        patch.setattr(recording.Recording, where, {"begin": begin, "launch": launch}[where])
+        with pytest.raises(KeyboardInterrupt):
+            run(p, feeds, backend=backend)
+        assert cupy.cuda.Device().id == 2 and len(cupy.cuda.alloc_pinned_memory(8)) == 8
+    for _ in range(3):
+        right(q, more, backend)
+        right(p, feeds, backend)
+    assert backend.recorded(p) is not None and backend.recorded(q) is not None
+
+
+def test_what_fails_recorded_or_not_is_recorded_later(tmp_path: Path) -> None:
+    """An error of a block is no reason to record nothing, also where a run with a trace comes next."""
+    fails = [False]
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if fails[0]:
+            raise FloatingPointError("too hot")
+        outputs[0][...] = inputs[0]
+
+    own = replace(BUILTIN_OPS["relu"], name="own", block=block, work=None)
+    p, feeds = rows(4, lambda x: x.graph.op(own, x))
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    right(p, feeds, backend)
+    fails[0] = True
+    with pytest.raises(StepFailed, match="too hot"):
+        run(p, feeds, backend=backend)
+    fails[0] = False
+    run(p, feeds, backend=backend, trace=tmp_path / "t.json")
+    assert not backend.why_not_recorded(p)
+    right(p, feeds, backend)
     assert backend.recorded(p) is not None
 
 
