@@ -134,6 +134,12 @@ class MpiBackend(NumpyBackend):
         if not isinstance(comm, MPI.Comm | None):
             raise TypeError(f"MpiBackend: comm must be a communicator of mpi4py, not {quote(comm)}; give one, or none")
         _check_mpi()
+        if comm is not None and (comm == MPI.COMM_NULL or comm.Is_inter()):
+            what = "MPI.COMM_NULL" if comm == MPI.COMM_NULL else "one between two groups"
+            raise ValueError(
+                f"MpiBackend: comm must be a communicator of one group, not {what}; have ranks run that are in one, or "
+                "merge groups by comm.Merge()"
+            )
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.collectives, self.calls = collectives, Counter[str]()
         self.given: Any = None if device == "numpy" else load_backend("nccl") if device == "nccl" else device

@@ -524,6 +524,12 @@ def be_refused() -> None:
         r"rank 0 has outputs y, rank 1 has ; give deploy the same outputs= on all ranks",
         lambda: deploy(p, backend="mpi", outputs=["y"] if WORLD.rank != 1 else []),
     )
+    half = WORLD.Split(WORLD.rank % 2)
+    between = half.Create_intercomm(0, WORLD, 1 - WORLD.rank % 2)  # whose messages go to ranks of the other half
+    for comm, words in ((MPI.COMM_NULL, "not MPI.COMM_NULL; have ranks run"), (between, "not one between two groups")):
+        refuse(ValueError, f"comm must be a communicator of one group, {words}", partial(MpiBackend, comm))
+    between.Free()
+    half.Free()
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version
     refuse(
