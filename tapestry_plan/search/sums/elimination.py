@@ -384,7 +384,10 @@ class Balance:
         self._noted: dict[int, list[list[IntArray]]] = {}
 
     def shift(self, groups: Sequence[Sequence[Factor]], variable: int, sizes: Sequence[int]) -> list[list[Factor]]:
-        """The groups of a variable's bucket, each with a table more over the variables that all of them have."""
+        """The groups of a variable's bucket, each with a table more over the variables that all of them have.
+
+        As they are where there is one, or where a single table is larger than those that are summed up for this.
+        """
         scopes = [tuple(sorted({v for factor in group for v in factor.scope})) for group in groups]
         entries = [prod([sizes[v] for v in scope]) for scope in scopes]
         if len(groups) < 2 or max(entries) > tuning.MAX_PRUNING_ENTRIES:
@@ -405,6 +408,10 @@ class Balance:
         shifts = self._of[variable][2]
         nothing = np.zeros_like(shifts[0])
         return [[*group, Factor(both, each, nothing)] for group, each in zip(groups, shifts, strict=True)]
+
+    def list_met(self, variable: int) -> tuple[int, ...]:
+        """The variables that all groups of a variable's bucket have; none where nothing was shifted between them."""
+        return self._of[variable][1] if variable in self._of else ()
 
     def note(self, variable: int, least: list[IntArray]) -> None:
         """Keep what all tables cost at least, as each group of a variable has it, by what all of them have."""

@@ -100,7 +100,7 @@ class Part(Struct):
     base: int = 0
     """What sums of its tables and of what is outside are lower by than sums of all tables."""
     met: tuple[int, ...] = ()
-    """The variables that all parts of its bucket have, if it is split: the last one of its tables shifts costs."""
+    """The variables that all parts of its bucket have, if costs are shifted between these."""
 
     def sum_up(self, sizes: Sequence[int]) -> IntArray:
         """Its tables and messages as one table."""
@@ -357,7 +357,7 @@ def _go_up(
             zero = zeros.setdefault(sizes[variable], np.zeros(sizes[variable], np.int64))
             bucket = [Factor((variable,), zero, zero)]
         groups = balance.shift(split_bucket(bucket, as_of, cap), variable, sizes)
-        met = groups[0][-1].scope if len(groups) > 1 else ()
+        met = balance.list_met(variable)
         for group in groups:
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
@@ -390,7 +390,7 @@ class _PartBounds(Struct):
     outside: dict[int, tuple[IntArray, int]]
     """By the place of a message among the tables: what is outside of who sent it, and what that is lowered by."""
     met: IntArray | None = None
-    """Lower bounds for the variables that all parts of its bucket have, if it is split."""
+    """Lower bounds for the variables that all parts of its bucket have, if costs are shifted between these."""
 
 
 class _Down:

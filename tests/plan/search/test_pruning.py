@@ -105,6 +105,21 @@ def test_marginals_of_split_buckets_are_below(some: Sum, cap: int) -> None:
         assert (found.bound_ticks <= least).all() and (least <= most).all()
 
 
+@given(sums(), st.integers(0, 40), st.integers(1, 8), st.integers(1, 8))
+@example(([4, 4, 4], [Factor(pair, *(np.eye(4, dtype=np.int64),) * 2) for pair in [(0, 1), (0, 2)]]), 1, 8, 8)
+def test_parts_that_are_too_large_are_not_balanced(some: Sum, ticks: int, cap: int, largest: int) -> None:
+    """One table over two operators of thousands of layouts each may be larger than any that is made to prune."""
+    sizes, factors = some
+    wanted = least_with_each_value(sizes, factors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "MAX_PRUNING_ENTRIES", largest)
+        every = [find_marginals(sizes, factors, cap=cap, most=most) for most in (None, ticks)]
+    for found in every:
+        assert found.bound_ticks <= min(wanted[0])
+        for least, most in zip(found.least, wanted, strict=True):
+            assert (least <= most).all()
+
+
 @given(sums(), st.integers(0, 40), st.integers(1, 64))
 def test_no_assignment_that_is_as_good_is_left_out(some: Sum, ticks: int, cap: int) -> None:
     sizes, factors = some
