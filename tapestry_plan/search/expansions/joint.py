@@ -283,8 +283,8 @@ class JointProblem(Problem):
         search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
         while True:
             growth = 1 if now.entries == tuning.MAX_FACTOR_ENTRIES else tuning.PRUNING_GROWTH
-            cap = tuning.MAX_PRUNING_ENTRIES // growth
-            marginals = find_marginals(now.sizes, bound, cap=cap, most=ticks, stop=now.asked.stop)
+            widest = tuning.MAX_PRUNING_ENTRIES // growth
+            marginals = find_marginals(now.sizes, bound, cap=widest, most=ticks, stop=now.asked.stop)
             # A plan has an expansion, or it is one of the graph as given. What was left out costs more than `ticks`.
             mine = zip(marginals.least[len(self.variables) :], now.values, strict=True)
             expanded = [int(least[values > 0].min()) for least, values in mine if values[-1] > 0]

@@ -11,6 +11,7 @@ from layered_models import bert, gpt
 from msgspec.structs import replace
 
 import tapestry_plan.search.expansions.granted as module
+import tapestry_plan.search.expansions.joint as joint_module
 from tapestry_exec import evaluate, run
 from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
@@ -24,6 +25,7 @@ from tapestry_plan.search.prices.costs.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.prices.costs.variants import Variants
 from tapestry_plan.search.solving import find_layouts, list_rows, solve
+from tapestry_plan.search.sums.elimination import minimize
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
 FAST = {"device": Device(1e15, 1e9), "link": Link(1e-6, 1e9)}
@@ -68,6 +70,28 @@ def test_layouts_that_no_better_plan_has_are_left_out_with_expansions_too() -> N
     assert any(found.values) and found.values == wanted.values and found.bound_ticks == wanted.bound_ticks
     above = find_undominated(problem, find_expandable(g, True), (cost[0] + 10**6, cost[1]), best.bound_ticks)
     assert above.names and not above.kept, "of a plan with a gap nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("entries", "total"), [(1, tuning.MIN_JOINT_ENTRIES), (10**7, 8 * 10**7), (10**9, tuning.MAX_ENTRIES)]
+)
+def test_expansions_are_compared_in_tables_as_large_as_those_of_the_graph_allow(
+    entries: int, total: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever tables left layouts out before: a fourth of all that may be gone through is the largest one."""
+    g, mesh = rows((1, 4096), (64, 64)), Mesh((4,), **SLOW)  # type: ignore[arg-type]
+    problem = Problem(g, Asked(mesh))
+    best, seen = solve(problem), []
+
+    def noted(*args: Any, cap: int, total: int) -> Any:
+        found = minimize(*args, cap=cap, total=total)
+        seen.append((cap, total, found.entries <= total))
+        return found
+
+    monkeypatch.setattr(joint_module, "minimize", noted)
+    joint = JointProblem(Variants(g, True, frozenset()), problem.asked)
+    assert any(joint.choose(entries, best.ticks, best.bound_ticks).values)
+    assert set(seen) == {(total // 4, total, True)}
 
 
 def test_what_a_first_look_kept_is_all_that_later_ones_need() -> None:
