@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from tapestry_exec.cli.expression import Shown, parse_shown
 from tapestry_exec.cli.operators import fill_example, make_operation
-from tapestry_exec.cli.planning import find_file
+from tapestry_exec.cli.planning import find_file, read_plan
 from tapestry_plan.draw import show_placement, show_projection
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Signature, operation
 from tapestry_plan.onnx import load_onnx
-from tapestry_plan.steps import ShardPlan
 from tapestry_sets.alias import show_views
 from tapestry_sets.draw import Picture, show
 from tapestry_sets.limits import list_names, quote
@@ -99,7 +98,7 @@ def _need_operator(options: Mapping[str, Any]) -> None:
 
 def _draw_plan(name: str, options: Mapping[str, Any]) -> Drawing:
     """Where a plan's tensors lie, or an operator cut as the plan cuts it."""
-    p = ShardPlan.from_json(find_file(Path(name)).read_bytes())
+    p = read_plan(Path(name))
     if options["node"] is None:
         _need_operator(options)
         return Drawing.of(Path(name).name, show_placement(p, title=Path(name).name))

@@ -155,6 +155,10 @@ def find_file(path: Path) -> Path:
     if path.is_dir():
         raise click.UsageError(f"{quote(str(path))} is a folder; give a file in it")
     if not path.is_file():
+        if path.exists():
+            raise click.UsageError(
+                f"{quote(str(path))} is not an ordinary file; write what it gives to one, and give that"
+            )
         raise click.UsageError(f"there is no file {quote(str(path))}")
     return path
 

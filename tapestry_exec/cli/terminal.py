@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
@@ -23,6 +25,8 @@ BROKEN_PIPE = 128 + 13
 """The exit status of a command whose reader went away, as shells tell that SIGPIPE ended it."""
 WENT_WRONG = (TransferMismatch, StepFailed, ResultMismatch, OrderingFault)
 """What a run raises that is nobody's input."""
+DEFAULT_ERRORS = ("strict", "surrogateescape", "backslashreplace")
+"""How Python's streams treat what they cannot encode, where nobody asked for something else."""
 REFUSED = (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable)
 """What is raised for what the user gave."""
 
@@ -93,6 +97,7 @@ class Commands(Command, click.Group):
             sys.exit(_find_status(error))
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        ready_streams()
         try:
             status = super().main(*args, **{**extra, "standalone_mode": False})
         except click.ClickException as error:
@@ -106,6 +111,33 @@ class Commands(Command, click.Group):
 
 def _find_status(error: Exception) -> int:
     return 1 if isinstance(error, WENT_WRONG) else 2
+
+
+LOOKALIKES = str.maketrans(
+    {"─": "-", "−": "-", "–": "-", "·": ".", "×": "x", "…": "...", "→": "->", "≈": "~", "±": "+-", "µ": "u"}
+)
+"""What stands for signs of the command's own where a terminal has not all of Unicode."""
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """Signs that an encoding has not, in ASCII: alike, or else as Python's escapes, so that none is lost."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end].translate(LOOKALIKES)
+    return signs.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("tapestry.spell", _spell)
+
+
+def ready_streams() -> None:
+    """Let any text be printed, whatever the terminal's encoding, and where who began the command closed a stream."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the process ends
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors in DEFAULT_ERRORS:
+            stream.reconfigure(errors="tapestry.spell")
 
 
 def fail(message: str, status: int) -> None:
@@ -149,9 +181,9 @@ def naming_stdout() -> Iterator[None]:
 def echo(text: str, err: bool = False) -> None:
     """Print a text; what terminals would obey is shown escaped."""
     if err:
-        return click.echo(escape_controls(text), err=True)
+        return click.echo(escape_controls(text), file=sys.stderr)
     with naming_stdout():
-        click.echo(escape_controls(text))
+        click.echo(escape_controls(text), file=sys.stdout)  # else click would take ASCII for UTF-8
 
 
 def _plain(text: str) -> str:

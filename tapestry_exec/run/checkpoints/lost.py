@@ -44,8 +44,8 @@ def place_left(buffers: Sequence[SavedBuffer], shape: tuple[int, ...], left: Seq
     missing = DisjointRegions.full(shape)
     for new, old in enumerate(left):
         mine = join(buffers, shape, old)
-        found = [ends for region in mine.regions if (ends := region.bounds()) is not None]
-        ends = np.array(found, np.int64).reshape(len(found), 2, len(shape))  # of none, too, as many axes as the tensor
+        spans = [span for region in mine.regions if (span := region.bounds()) is not None]
+        ends = np.array(spans, np.int64).reshape(len(spans), 2, len(shape))  # of none, too, as many axes as the tensor
         low = ends[:, 0].min(axis=0, initial=max(shape, default=0))
         high = ends[:, 1].max(axis=0, initial=0)
         known = bounds[: len(groups)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,53 @@ def test_a_reader_of_some_lines(folder: Path) -> None:
     """As `| head -2`; all may have been written before it goes."""
     read, told, status = piped("show", "gemm", lines=2)
     assert read[0] == "gemm\n" and told == "" and status in (141, 0)
+
+
+ENCODINGS = [
+    ("utf-8", "conv.leaves…", "─"),
+    ("ascii", "conv.leaves...", "-"),
+    ("ascii:surrogateescape", "conv.leaves...", "-"),
+    ("cp1252", "conv.leaves…", "-"),
+    ("ascii:replace", "conv.leaves?", "?"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "name", "line"), ENCODINGS)
+def test_terminals_that_have_not_all_signs(encoding: str, name: str, line: str, tmp_path: Path) -> None:
+    """A table's line and a cut name are shown as such a terminal can; what nothing is like is escaped, not lost."""
+    script = tmp_path / "say.py"
+    script.write_text(
+        "from tapestry_exec.cli.terminal import echo, print_table, ready_streams\n"
+        "ready_streams()\n"
+        "echo('conv.leaves…')\n"
+        "echo('naïve √', err=True)\n"
+        "print_table('', ['sum'], [['n²']], [])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, check=True)
+    kind = encoding.partition(":")[0]
+    out, told = done.stdout.decode(kind).split(), done.stderr.decode(kind).strip()
+    assert out[:3] == [name, "sum", line * 3]
+    escaped = {"utf-8": "n²", "cp1252": "n²", "ascii": r"n\xb2", "ascii:surrogateescape": r"n\xb2"}
+    assert out[3] == escaped.get(encoding, "n?")
+    known = {"utf-8": "naïve √", "cp1252": r"naïve \u221a"}
+    assert told == known.get(encoding, r"na\xefve \u221a")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, streams are closed otherwise")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_before(closed: str, folder: Path) -> None:
+    """As services begin commands: what is printed there is lost, and nothing else."""
+    words = f"{shlex.join([*COMMAND, 'plan', 'model.onnx', '--mesh', '2', '--html', 'page.html'])} {closed}"
+    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    assert (folder / "page.html").stat().st_size > 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_said_to_be_missing(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.json")
+    refused(call("verify", "pipe.json"), "'pipe.json' is not an ordinary file; write what it gives to one")
 
 
 def test_errors_show_their_traceback_when_asked(folder: Path) -> None:

@@ -130,6 +130,7 @@ CALLS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("show", "mathmul"), ("no operator 'mathmul'", "'matmul'")),
     (("show", "none.onnx"), ("there is no file 'none.onnx'",)),
     (("show", "none.json"), ("there is no file 'none.json'",)),
+    (("show", "cut.json"), ("'cut.json'", "not a JSON document")),
     (("ops", "Attention"), ("there is no operator 'Attention'", "'attention'", "`tapestry ops --onnx`")),
     (("show", "model.onnx", "--op", "cnv"), ("--op: there is no operator 'cnv'", "'conv'")),
     (("show", "model.onnx", "--parts", "h:2"), ("name it with --op",)),
