@@ -51,7 +51,9 @@ from tapestry_plan.steps import Send
 from tapestry_sets.limits import check_arguments, check_positive, quote
 
 SERVER = """
-import sys
+import signal, sys
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # at once: imports take long, and Ctrl-C is the caller's
 path, arguments = eval(sys.stdin.read())
 sys.path[:] = path
 from tapestry_exec.processes.worker import serve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 
 from tapestry_exec import BackendUnavailable, NumpyBackend, ProcessBackend, StepFailed, deploy, run
 from tapestry_exec.processes import backend
+from tapestry_exec.processes.backend import SERVER
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells
 from tapestry_exec.processes.worker import Arrivals, Slots
@@ -359,6 +361,22 @@ def test_ctrl_c_ends_the_processes() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(p, inputs, backend="processes", ops=as_relu(sleep_long))
     assert time.monotonic() - begin < 30
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell of ignored signals")
+def test_ctrl_c_while_the_server_begins_is_the_caller_s() -> None:
+    """A terminal sends it to all: the server would write a traceback beside the caller's line."""
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        status, end = Path(f"/proc/{server.pid}/status"), time.monotonic() + 30
+        ignored = 0
+        while not ignored >> (signal.SIGINT - 1) & 1 and time.monotonic() < end:
+            time.sleep(0.01)
+            ignored = int(re.findall(r"SigIgn:\s*(\w+)", status.read_text())[0], 16)
+        server.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.wait(0.5)
+        server.kill()
+        assert server.stderr is not None and server.stderr.read() == b""
 
 
 @pytest.mark.heavy(2)
