@@ -10,17 +10,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import wraps
 from os import PathLike
 from threading import Lock
 from time import monotonic
-from typing import Any, Self
+from traceback import walk_tb
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, make_contiguous
-from tapestry_exec.run.backends import KNOWN, Backend
+from tapestry_exec.run.backends import (
+    BACKENDS,
+    KNOWN,
+    Backend,
+    BackendUnavailable,
+    load_backend,
+    load_from_wing,
+)
 from tapestry_exec.run.checkpoints.finished import Checkpoint
 from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings
 from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
@@ -46,7 +55,57 @@ SAVED = "give Checkpoints(path, after=['a stage'])"
 RESUMED = "give the folder that checkpoints were saved to"
 STORED = "it maps outputs to arrays of Zarr's, as {'y': array}, or to 'dask'"
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _telling_of_types(
+    tell: Callable[[Sequence[Any], Mapping[str, Any], Exception], None],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function, whose arguments are checked, tell others of those that it was not called with for that.
+
+    What is wrong within its body it tells there.
+    """
+
+    def hold(checked: Callable[P, R]) -> Callable[P, R]:
+        body: Any = checked.__wrapped__.__code__  # type: ignore[attr-defined]
+
+        @wraps(checked)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return checked(*args, **kwargs)
+            except (TypeError, ValueError) as error:
+                if all(frame.f_code is not body for frame, _ in walk_tb(error.__traceback__)):
+                    tell(args, kwargs, error)
+                raise
+
+        return call
+
+    return hold
+
+
+def _tell_others(backend: Any, error: Exception) -> None:
+    """Where others begin the same plan, as MPI's ranks do, tell them of an error here: they would wait."""
+    if isinstance(backend, str):
+        kind = load_from_wing(BACKENDS[backend][1]) if backend in BACKENDS else None
+        with suppress(BackendUnavailable):  # nobody is there to be told then
+            backend = load_backend(backend) if hasattr(kind, "refuse") else None
+    refuse: Callable[[Exception], None] | None = getattr(backend, "refuse", None)
+    if refuse is not None:
+        refuse(error)
+
+
+@contextmanager
+def _telling_others(backend: Any) -> Iterator[None]:
+    """Tell others of an error within."""
+    try:
+        yield
+    except Exception as error:
+        _tell_others(backend, error)
+        raise
+
+
+@_telling_of_types(lambda args, kwargs, error: _tell_others(kwargs.get("backend"), error))
 @check_arguments(
     shard_plan="make one with plan(graph, mesh)",
     inputs=FEEDS,
@@ -151,7 +210,8 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
-    prepared = PreparedPlan(shard_plan, backend)
+    with _telling_others(backend):
+        prepared = PreparedPlan(shard_plan, backend)
     engine = prepared.backend
     with engine.alone():
         with _telling_others(prepared.backend):
@@ -185,18 +245,6 @@ def _leave_in_files(prepared: PreparedPlan, host: Mapping[str, Any]) -> dict[str
         name: (files.find(one) if name in stored and stored[name].kind == "constant" else None) or one
         for name, one in host.items()
     }
-
-
-@contextmanager
-def _telling_others(backend: Backend[Any]) -> Iterator[None]:
-    """Where others begin the same plan, as MPI's ranks do, tell them of an error here: they would wait."""
-    try:
-        yield
-    except Exception as error:
-        refuse: Callable[[Exception], None] | None = getattr(backend, "refuse", None)
-        if refuse is not None:
-            refuse(error)
-        raise
 
 
 def _look_at_arguments(
@@ -387,6 +435,7 @@ class Deployment:
             if session is not None:
                 session.close()
 
+    @_telling_of_types(lambda args, kwargs, error: args[0]._refuse_types(kwargs, error))
     @check_arguments(
         inputs=FEEDS,
         verify="give True to compare every output with the unsharded run",
@@ -438,6 +487,21 @@ class Deployment:
         finally:
             self._busy.release()
 
+    def _refuse_types(self, given: Mapping[str, Any], error: Exception) -> None:
+        """Where others run it, too, tell them of arguments that are none; nothing where it runs in another thread."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._refuse(error, *(given.get(name) for name in ("checkpoints", "resume", "outputs")))
+            finally:
+                self._busy.release()
+
+    def _refuse(self, error: Exception, checkpoints: Any, resume: Any, outputs: Any) -> None:
+        """Where others run it, too, tell them that this process does not; what they have is not known then."""
+        refuse: Callable[[Exception, bool], None] | None = getattr(self._session, "refuse", None)
+        if refuse is not None:
+            self._has_state = False
+            refuse(error, checkpoints is not None or resume is not None or bool(outputs))
+
     def _run(
         self,
         inputs: Mapping[str, Any],
@@ -453,10 +517,7 @@ class Deployment:
         try:
             host, kept, savings = self._look_at_run(inputs, verify, trace, checkpoints, resume, outputs)
         except Exception as error:
-            refuse: Callable[[Exception, bool], None] | None = getattr(self._session, "refuse", None)
-            if refuse is not None:  # others run it, too, and what they have is not known then
-                self._has_state = False
-                refuse(error, checkpoints is not None or resume is not None or bool(outputs))
+            self._refuse(error, checkpoints, resume, outputs)
             raise
         with self._prepared.backend.alone():
             self._has_state = False  # what a run that fails leaves is not known
@@ -523,6 +584,7 @@ def _stand_in(graph: Graph, names: Collection[str]) -> dict[str, Array]:
     return {one.name: np.broadcast_to(np.zeros((), one.dtype), one.shape) for one in stored}
 
 
+@_telling_of_types(lambda args, kwargs, error: _tell_others(kwargs.get("backend"), error))
 @check_arguments(
     shard_plan="make one with plan(graph, mesh)",
     backend=KNOWN,
@@ -593,7 +655,8 @@ def deploy(
     ...     [dict(placed.run(given).outputs) for given in ({"x": np.ones(4, np.float32)}, {})]
     [{}, {}]
     """
-    prepared = PreparedPlan(shard_plan, backend)
+    with _telling_others(backend):
+        prepared = PreparedPlan(shard_plan, backend)
     if not getattr(type(prepared.backend), "keeps", False):
         raise ValueError(f"deploy: nothing stays on devices of backend {quote(prepared.backend.name)}; use run")
     with _telling_others(prepared.backend):

@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 from mpi4py import MPI
 
-from tapestry_exec import BackendUnavailable, Checkpoints, MpiBackend, StepFailed, deploy, run
+from tapestry_exec import BackendUnavailable, Checkpoints, InvalidPlan, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
 from tapestry_exec.mpi import endings, messages
 from tapestry_exec.run import PreparedPlan, list_placements, name_clock, tuning
@@ -514,6 +514,7 @@ def be_refused() -> None:
             refuse(error, told.replace("'c'", "'x'"), partial(placed.run, {"x": wrong}, **more))
             assert placed.run({"x": c}, **more).outputs["y"].tobytes() == (c + c).tobytes()
         WORLD.Barrier()
+    refuse_types(p, inputs)
     refuse(
         BackendUnavailable,
         r"rank 0 has collectives MPI's calls, rank 1 has single messages; give MpiBackend the same",
@@ -543,6 +544,30 @@ def be_refused() -> None:
         lambda: run(p, inputs, backend=backend),
     )
     assert_same(run(p, inputs, backend="mpi"), run(p, inputs, backend="serial"))
+
+
+def refuse_types(p: ShardPlan, inputs: Any) -> None:
+    """Arguments of one rank that are of no type, as where the first one alone reads the inputs; and a plan of its own.
+
+    They are told as values are.
+    """
+    nothing: Any = None if WORLD.rank == 2 else inputs
+    error, told = (TypeError, "") if WORLD.rank == 2 else (BackendUnavailable, "rank 2 does not run: TypeError: .*")
+    backend = MpiBackend()
+    for one in ("mpi", backend):
+        refuse(error, f"{told}inputs must be a mapping from strings, not None", partial(run, p, nothing, backend=one))
+    wrong: Any = 7 if WORLD.rank == 2 else None
+    refuse(error, f"{told}carry must be a mapping", partial(deploy, p, backend="mpi", carry=wrong))
+    with deploy(p, backend="mpi") as placed, TemporaryDirectory() as folder:
+        saved = {"checkpoints": Checkpoints(WORLD.bcast(folder), after=[p.stages[0].node])}
+        for more in ({}, saved):
+            refuse(error, f"{told}inputs must be a mapping", partial(placed.run, nothing, **more))
+            assert placed.run(inputs, **more).outputs["y"].tobytes() == run(p, inputs).outputs["y"].tobytes()
+        WORLD.Barrier()
+    mine = p.with_steps(steps=p.steps[1:]) if WORLD.rank == 2 else p
+    error, told = (InvalidPlan, "") if WORLD.rank == 2 else (BackendUnavailable, "rank 2 does not run: InvalidPlan: ")
+    refuse(error, told, partial(run, mine, inputs, backend="mpi"))
+    refuse(error, told, partial(deploy, mine, backend="mpi"))
 
 
 def wait_in_vain() -> None:
