@@ -382,6 +382,8 @@ class Balance:
         """For each variable the scopes of its groups, what all of them have, and their shifts: of alike ones once."""
         self._made: dict[Hashable, list[IntArray]] = {}
         self._noted: dict[int, list[list[IntArray]]] = {}
+        self._nothing: dict[tuple[int, ...], IntArray] = {}
+        """Of each shape one table of no bytes, so that alike groups stay alike."""
 
     def shift(self, groups: Sequence[Sequence[Factor]], variable: int, sizes: Sequence[int]) -> list[list[Factor]]:
         """The groups of a variable's bucket, each with a table more over the variables that all of them have.
@@ -406,7 +408,10 @@ class Balance:
                 self._made[key] = shifts
             self._of[variable] = scopes, both, self._made[key]
         shifts = self._of[variable][2]
-        nothing = np.zeros_like(shifts[0])
+        shape = shifts[0].shape
+        if shape not in self._nothing:
+            self._nothing[shape] = np.zeros(shape, np.int64)
+        nothing = self._nothing[shape]
         return [[*group, Factor(both, each, nothing)] for group, each in zip(groups, shifts, strict=True)]
 
     def list_met(self, variable: int) -> tuple[int, ...]:

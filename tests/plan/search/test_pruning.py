@@ -129,18 +129,49 @@ def test_no_assignment_that_is_as_good_is_left_out(some: Sum, ticks: int, cap: i
             assert all(value in values for value, values in zip(choice, kept, strict=True))
 
 
-@given(sums(), st.integers(0, 40), st.integers(1, 64), st.booleans())
-def test_further_passes_leave_out_what_is_larger_alone(some: Sum, ticks: int, cap: int, asks: bool) -> None:
+@given(sums(), st.integers(0, 40), st.integers(1, 64), st.booleans(), st.integers(1, 64))
+def test_further_passes_leave_out_what_is_larger_alone(
+    some: Sum, ticks: int, cap: int, asks: bool, widest: int
+) -> None:
     """Whatever is shifted and left out on the way: bounds hold up to some picoseconds, and say no more beyond."""
     sizes, factors = some
     wanted = least_with_each_value(sizes, factors)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "MAX_PRUNING_ENTRIES", widest)
         for name, value in {"FIRST_PRUNING_ENTRIES": 2, "WIDER_PRUNING_ENTRIES": cap, "MAX_MISSING_SHARE": 1}.items():
             patch.setattr(tuning, name, value)
         found = find_marginals(sizes, factors, cap=cap, most=(lambda _: ticks) if asks else ticks)
     assert found.bound_ticks <= min(wanted[0])
     for least, most, kept in zip(found.least, wanted, found.list_kept(ticks), strict=True):
         assert (least <= most).all() and set(np.flatnonzero(np.array(most) <= ticks)) <= set(kept)
+
+
+def test_a_table_larger_than_any_that_is_shifted_still_bounds_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two operators of thousands of layouts each have such a one; its bucket is split, and nothing is shifted in it."""
+    rng = np.random.default_rng(0)
+    scopes = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    sizes = [9, 9, 4, 3]
+    factors = [Factor(pair, *(rng.integers(0, 9, [sizes[v] for v in pair]),) * 2) for pair in scopes]
+    wanted = least_with_each_value(sizes, factors)
+    monkeypatch.setattr(tuning, "MAX_PRUNING_ENTRIES", 80)
+    for most in (None, min(wanted[0])):
+        found = find_marginals(sizes, factors, cap=80, most=most)
+        assert not found.exact and 0 < found.bound_ticks <= min(wanted[0])
+        for least, mine in zip(found.least, wanted, strict=True):
+            assert (least <= mine).all()
+
+
+@pytest.mark.parametrize("many", [2, 40])
+def test_split_buckets_that_stand_many_times_are_gone_through_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shifted in one of them is one object in all: so they stay alike, and take no more of what may be."""
+    rng = np.random.default_rng(0)
+    tables = {pair: rng.integers(0, 99, (6, 6)) for pair in combinations(range(4), 2)}
+    nothing = np.zeros((6, 6), np.int64)
+    monkeypatch.setattr(tuning, "MIN_SPLIT_ENTRIES", 1)
+    copies = [Factor((4 * k + a, 4 * k + b), t, nothing) for k in range(many) for (a, b), t in tables.items()]
+    once, often = (minimize([6] * 4 * n, copies[: 6 * n], cap=36, reduces=False) for n in (1, many))
+    assert not once.exact and often.entries == once.entries
+    assert often.bound_ticks == many * once.bound_ticks
 
 
 def test_costs_that_are_shifted_prove_what_one_pass_does_not() -> None:
