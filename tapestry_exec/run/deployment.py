@@ -523,7 +523,6 @@ class Deployment:
             self._has_state = False  # what a run that fails leaves is not known
             with savings:
                 result = self._session.run(host, savings, progress, trace is not None, trace is None)
-            self._has_state = bool(self._carried)
         if checkpoints is not None:
             self._saved_at = savings.saved_at
         self._runs = 1 + (self._runs if savings.resumed is None else savings.resumed.manifest.run)
@@ -536,9 +535,10 @@ class Deployment:
             compare_counts(self._predicted[names], result)
         if trace is not None:
             write_trace(result.timeline, trace, result.clock_error)
-        if not verify:
-            return result
-        return replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))
+        if verify:
+            result = replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))
+        self._has_state = bool(self._carried)
+        return result
 
     def _look_at_run(
         self,

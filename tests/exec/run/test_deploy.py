@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,8 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_exec import Deployment, NumpyBackend, StepFailed, TransferMismatch, deploy, evaluate, run
+from tapestry_exec import (
+    Deployment,
+    NumpyBackend,
+    ResultMismatch,
+    StepFailed,
+    TransferMismatch,
+    deploy,
+    evaluate,
+    run,
+)
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run import deployment
 from tapestry_exec.run.interpreter import Interpreter
 from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, gradient, least_memory, load_onnx, ops, plan
@@ -154,6 +165,23 @@ def test_a_state_that_a_failed_run_left_must_be_given_again() -> None:
             placed.run({"x": feeds["x"]})
         found = placed.run(feeds)
     np.testing.assert_allclose(found.outputs["new_w"], evaluate(g, feeds)["new_w"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("fault", [ResultMismatch, TransferMismatch, OSError, KeyboardInterrupt])
+def test_a_run_that_was_found_wrong_behind_its_steps_left_no_state(
+    fault: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, counts and the trace are looked at when new weights are there: nobody was given these."""
+    g, carry, feeds = training_step()
+    place = {ResultMismatch: "verify_outputs", OSError: "write_trace"}.get(fault, "compare_counts")
+    with deploy(plan(g, Mesh((2,)), tie=carry), carry=carry) as placed:
+        with monkeypatch.context() as patch, pytest.raises(fault, match="wrong"):
+            patch.setattr(deployment, place, mock.Mock(side_effect=fault("wrong")))
+            placed.run(feeds, verify=True, trace=tmp_path / "trace.json")
+        with pytest.raises(ValueError, match=r"inputs: '[vw]' is missing"):
+            placed.run({"x": feeds["x"]})
+        placed.run(feeds)
+        placed.run({"x": feeds["x"]})
 
 
 def test_networks_give_the_same_bits_deployed() -> None:
