@@ -504,7 +504,7 @@ def _open(address: tuple[str, int], key: bytes, seconds: float) -> socket.socket
 def name_near(address: tuple[str, int], key: bytes) -> str:
     """At which name of this network namespace a device listens that has an address; none but on Linux.
 
-    Names that begin with a zero are no files, and are gone with their process.
+    Names that begin with a zero are not files, and are gone with their process.
     """
     host, port = address
     return f"\0tapestry-{prove(key, b'near', f'{host}:{port}'.encode()).hex()}" if sys.platform == "linux" else ""
