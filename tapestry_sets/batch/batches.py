@@ -239,7 +239,8 @@ class StripeArray(Batch):
         refuse(P <= 0, "StripeArray: period", P, "periods must be >= 1")
         refuse(a < 0, "StripeArray: on", a, "give how many elements a block has, >= 0")
         refuse(a > P, "StripeArray: on", a, "on must be at most the period")
-        put_fields(self, **kernels.frozen(on=a, period=P, phase=p % P))
+        # of one stripe in Python integers NumPy's remainder is no array
+        put_fields(self, **kernels.frozen(on=a, period=P, phase=xp.asarray(p % P, dtype=P.dtype)))
 
     @classmethod
     def of(cls, stripes: Iterable[Stripe]) -> StripeArray:

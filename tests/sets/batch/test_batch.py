@@ -504,6 +504,14 @@ def test_one_pair_without_axes_of_a_batch() -> None:
     assert repr(evens) == "<RegionArray of batch shape ()>" and repr(a) == "<StripeArray of batch shape ()>"
 
 
+@pytest.mark.parametrize("period", [2**63 + 1, 10**30])
+def test_one_stripe_without_axes_may_have_a_period_beyond_the_machines_integers(period: int) -> None:
+    a = StripeArray(1, period, 5 - 3 * period)
+    assert a[()] == Stripe(1, period - 1, 5) and a[None][0] == a[()] and a.phase.dtype == object
+    assert bool(a.overlaps(StripeArray(1, 2, 1))) and int(a.count(0, 7 * period)) == 7
+    assert int(a.first_common(StripeArray([1], 3, (5 + period) % 3 or 3), 6).value[0]) % period == 5
+
+
 def test_python_integers_beyond_the_machines_are_columns_too() -> None:
     batch = StripeArray(1, [10**30, 3])
     assert batch[0] == Stripe(1, 10**30 - 1) and batch.on.dtype == object
