@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array, number_of, point_of
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_flag, check_positive, cut_text, quote
+from tapestry_sets.limits import OPEN, REFUSALS, Open, ask_one, check_flag, check_positive, cut_text, quote
 
 Codes = Int64Array
 
@@ -576,9 +576,11 @@ def views_mimebundle(
 ) -> dict[str, str]:
     """Return the forms in which a notebook shows views: what they are called, and where they lie, under some notes."""
     named = title or "\n".join(names or map(repr, views))
-    shown = ask_one(
-        canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1, notes=notes)
-    )
+    shown: canvas.Picture | Open = OPEN  # as of no views, where there is nothing to draw
+    if views:
+        shown = ask_one(
+            canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1, notes=notes)
+        )
     if shown is OPEN:
         return {"text/plain": "\n".join([named, *notes])}
     return shown.bundle(shown.text if title else f"{named}\n{shown.text}")

@@ -179,6 +179,13 @@ def test_windows_hold_cells_twice_within_what_is_asked() -> None:
     assert covers([A[:6], A[6:]]).explain().startswith("Coverage(exactly once, by 2 views)\n")
 
 
+def test_no_views_leave_all_out_and_are_shown_in_words() -> None:
+    A = allocate((3, 4), name="A")
+    found = covers([], A[1:])
+    assert not found and found.gap is not None and found.gap.cell[0] in (1, 2) and found.twice is None
+    assert found._repr_mimebundle_()["text/plain"].startswith("Coverage(gap at A[1, 0])")
+
+
 def test_arrays_need_what_they_are_to_cover() -> None:
     x = np.zeros(8)
     assert covers([x[:4], x[4:]], x).exactly_once and not covers([x[:5], x[4:]], x).exactly_once
