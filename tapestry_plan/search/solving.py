@@ -147,7 +147,7 @@ def find_layouts(
         if not found.exact:
             best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
             if last is not None and not is_worth_a_round(now.sizes, last.list_kept(best[0])):
-                best = _replan_windows(problem, best, 2 * tuning.WINDOW_OPERATORS, stop)
+                best = _replan_windows(problem, kept, best, 2 * tuning.WINDOW_OPERATORS, stop)
                 if not is_worth_a_round(now.sizes, last.list_kept(best[0])):
                     return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
             last = None
@@ -297,12 +297,12 @@ def _improve(
     return best
 
 
-def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Plan:
-    """The best plan, or a better one with other layouts of so many operators that run one after the other.
+def _replan_windows(problem: Problem, kept: Sequence[IntArray], best: Plan, width: int, stop: float) -> Plan:
+    """The best plan, or a better one with other ones of the kept layouts of operators that run one after the other.
 
     ::
 
-        operators   ├────────────────────────────────────────┤    of each window all layouts are compared,
+        operators   ├────────────────────────────────────────┤    of each window all that are kept are compared,
         windows     ├───────┼───────┤                             the others stay as they are; what is found
                             ├───────┼───────┤                     better is the plan for the next one
                                     ├───────┼───────┤
@@ -317,7 +317,7 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
         near, free = problem.around(operators[begin : begin + 2 * half])
         rows = [np.array([value]) for value in best[2]]
         for at in free:
-            rows[at] = np.arange(problem.sizes[at])
+            rows[at] = kept[at]
         close = near.restrict(rows)
         search, _ = close.factors(tuning.FIRST_FACTOR_ENTRIES)
         number = {at: k for k, at in enumerate(free)}
@@ -327,7 +327,7 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
             found[said] = minimize(sizes, tables, total=tuning.MAX_ROUGH_ENTRIES).choice
         choice = list(best[2])
         for at, value in zip(free, found[said], strict=True):
-            choice[at] = value
+            choice[at] = int(kept[at][value])
         if tuple(choice) != best[2] and near.count_cost(choice) < near.count_cost(best[2]):
             best = *problem.count_cost(choice), tuple(choice)
     return best
