@@ -263,6 +263,19 @@ def test_bounds_hold_where_little_fits(count: int, rows: int, bandwidth: float, 
     assert problem.count_cost(found.choice)[0] == found.ticks
 
 
+def test_what_one_reader_gathered_may_serve_several_operands_of_another() -> None:
+    """Alone that one gathers for each of them: more than both readers take together, so the bound has less of it."""
+    g = Graph()
+    x = g.input("x", (8, 8))
+    g.output(x @ g.input("w", (8, 8)))
+    g.output(x[1:] * x[:-1])
+    problem = Problem(g, Asked(Mesh(2, link=Link(1e-9, 1e10), device=Device(1e7, 1e10)), placement="single"))
+    bound = problem.factors(0)[1]
+    assert problem.counted_alone
+    for choice in product(*map(range, problem.sizes)):
+        assert evaluate(choice, bound)[0] <= problem.count_cost(choice)[0] + problem.listed.rounded
+
+
 def test_readers_of_parts_of_their_own_are_counted_apart() -> None:
     """Three readers of a third each: pairs of layouts say all, and no table has more than two axes."""
     problem = Problem(readers(3, 4, 6, "parts"), Asked(Mesh((4,))))

@@ -228,9 +228,10 @@ class Problem(Worked):
     def list_alone(self, cost: TensorCost) -> list[Factor]:
         """What each consumer of a tensor costs if there were no other: no more than it and they cost together.
 
-        What the first one gathers may hold what the device made, and serve others then, so that nobody copies it.
+        What the first one gathers may hold what the device made, and serve others then, so that nobody copies it; and
+        it may serve several operands of another one, which alone gathers for each of them.
         """
-        is_exact = len(cost.uses) == 1 or not any(way.any() for use in cost.uses for way in use.ways)
+        is_exact = len(cost.uses) == 1 or not any(use.apart or any(map(np.any, use.ways)) for use in cost.uses)
         if is_exact:
             return [self._factor(cost, [k]) for k in range(len(cost.uses))]
         return [self._make_loose(cost, k) for k in range(len(cost.uses))]
