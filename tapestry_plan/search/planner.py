@@ -44,7 +44,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
     Plans are compared by seconds, then by bytes moved, then by the bytes of inputs and constants that lie on devices
-    from the start; where the bound is met, no plan of its space is better in this order.
+    from the start. Where the bound is met, no plan of its space takes fewer seconds; of the plans that take as many it
+    is the best one that is found.
 
     Parameters
     ----------

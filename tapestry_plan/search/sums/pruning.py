@@ -62,7 +62,8 @@ class Marginals(Struct, frozen=True):
     bound_ticks : int
         Of every assignment.
     least : list of array of int64
-        For each variable, of the assignments that have each of its values; the least sums themselves if `exact`.
+        For each variable, of the assignments that have each of its values; the least sums themselves if `exact`, as far
+        as they are of interest.
     exact : bool
         Whether no bucket was split.
     """
