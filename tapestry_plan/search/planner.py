@@ -130,12 +130,12 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     unify : bool
         Whether constants of equal content are one, and operators that do the same with the same operands run once;
         `ShardPlan.unified` says which, and `ShardPlan.derivation` how. What `fix`, `forbid`, `layout` and `tie` name
-        stays apart from others. Where bytes would have to move because a result is there once, or one that a single
-        operator reads might be one block with it, the graph as given is planned too, without expansions, and the better
-        plan taken; the bound is over both then. Of more than 64 operators it is only if other layouts of equal ones,
-        and of those beside them, take less time so. Under a cap the graph as given is planned where no plan of the
-        other one is found. Constants are compared as they are when the graph is planned: a run of a plan raises
-        ValueError where one of them was written to since.
+        stays apart from others. Where bytes would have to move because a result is there once, or operators might be
+        one block, the graph as given is planned too, without expansions, and the better plan taken; the bound is over
+        both then. Of more than 64 operators it is only if other layouts of equal ones, and of those beside them, take
+        less time so. Under a cap the graph as given is planned where no plan of the other one is found. Constants are
+        compared as they are when the graph is planned: a run of a plan raises ValueError where one of them was written
+        to since.
     fuse : bool
         Whether an operator and the one that alone reads its result are one block where each device makes just what it
         reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does

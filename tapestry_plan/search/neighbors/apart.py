@@ -8,7 +8,7 @@ A result that is there once lies in one way, and whoever wants it in another one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,9 +27,10 @@ def may_be_better_apart(
 ) -> bool:
     """Whether a graph may have a better plan where equal operators, or inputs in one copy, are not one.
 
-    It has none where the work alone takes longer: each operator at its best, and those that are there once now again;
-    but one whose result a single operator reads may be one block with that one, and takes less then. Of a large graph
-    it is said to have one only where that is found near the plan of the other one.
+    It has none where the work alone takes longer: each operator at its best, and those that are there once now again.
+    But operators take less in one block, and any two may be one here that are none in the other graph: where equal ones
+    are apart, what stands behind them lies in other ways. Of a large graph it is said to have one only where that is
+    found near the plan of the other one.
 
     Parameters
     ----------
@@ -48,15 +49,15 @@ def may_be_better_apart(
     least = {v.name: int(t.min()) for v, t in zip(problem.variables, problem.compute, strict=True) if t.size}
     work = sum(int(ticks.min()) for ticks in problem.compute) + sum(least[unified[name]] for name in again)
     is_small = len(apart.nodes) <= tuning.MAX_APART
-    if found.ticks < work and not (fuses and is_small and _may_be_fused(apart, {*again, *unified.values()})):
+    if found.ticks < work and not (fuses and is_small and _has_blocks(apart)):
         return False
     return is_small or _is_better_near(apart, again, unified, problem, found)
 
 
-def _may_be_fused(apart: Graph, equal: Collection[str]) -> bool:
-    """Whether one operator alone reads what an equal one makes."""
-    private = list_private(apart)
-    return any(out in private for name in equal if name in apart.nodes for out in apart.nodes[name].outputs)
+def _has_blocks(graph: Graph) -> bool:
+    """Whether one operator alone reads what some operator makes."""
+    private = list_private(graph)
+    return any(out in private for node in graph.nodes.values() for out in node.outputs)
 
 
 def _is_better_near(

@@ -208,6 +208,21 @@ def test_equal_operators_are_apart_where_each_is_one_block_with_its_reader(
     assert p.bound <= named.seconds
 
 
+def test_equal_operators_are_apart_where_what_is_behind_them_is_one_block_then() -> None:
+    """Neither of two equal ones is in a block: but the sum of one is, where it lies as no reader of the other wants."""
+    g = Graph()
+    x = g.input("x", (4, 4, 256))
+    h, again = g.op("exp", x, name="h"), g.op("exp", x, name="again")
+    for axis in (1, 2):
+        g.output(ops.softmax(h, axis=axis))
+    g.output(ops.softmax(ops.sum(again, axis=2), axis=0))
+    g.output(ops.relu(again))
+    mesh = Mesh((4,), device=Device(1e15, 4e9, 1e-6), link=Link(8e-7, 1e9))
+    p, apart = (plan(g, mesh, unify=unify, expand=False) for unify in (True, False))
+    assert apart.fused and apart.gap == 0
+    assert p.bound <= p.seconds <= apart.seconds
+
+
 def test_neighbors_are_apart_where_that_is_asked_for() -> None:
     assert plan(layer(), Mesh(4), fuse=False).fused == () != plan(layer(), Mesh(4), fuse=True).fused
 
