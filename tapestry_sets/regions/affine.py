@@ -33,7 +33,7 @@ from tapestry_sets.regions import tuning
 from tapestry_sets.regions.affine_words import map_bundle
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
-from tapestry_sets.regions.regions import DisjointRegions
+from tapestry_sets.regions.regions import DisjointRegions, unite
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
@@ -563,10 +563,7 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Disjoint
     members = [m for m in members if m]
     if apart or len(members) < 2:
         return DisjointRegions._of(box.shape, [region for m in members for region in m], box.start)
-    result = DisjointRegions(box.shape, members[0], box.start)
-    for more in members[1:]:
-        result = result | DisjointRegions(box.shape, more, box.start)
-    return result
+    return unite(box.shape, members, box.start)
 
 
 def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:

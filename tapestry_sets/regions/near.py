@@ -40,18 +40,28 @@ def list_partners(ours: Sequence[Region], theirs: Sequence[Region]) -> Iterable[
 
 def _list_reached(ours: Sequence[Region], theirs: Sequence[Region]) -> Iterator[Int64Array]:
     """Yield for each region of ours the positions of those of theirs whose bounds meet its own."""
-    #         ┌──r──┐        of s, t and u only s is in reach of r: on the axis across, u ends before r begins,
-    #     ┌─s─┼──┐  │  ┌─t─┐ and t begins after r ends
-    #  u  └───┴──┴──┘  └───┘
-    known = np.array([k for k, s in enumerate(theirs) if not s.is_empty], np.intp)
-    bounds = [theirs[k]._bounds() for k in known.tolist()]
-    starts = [_column(axis) for axis in zip(*[lo for lo, _ in bounds], strict=True)]
-    ends = [_column(axis) for axis in zip(*[hi for _, hi in bounds], strict=True)]
-    for r in ours:
-        at = np.arange(0 if r.is_empty else len(known))
-        for lo, hi, start, end in zip(*r._bounds(), starts, ends, strict=True) if len(at) else ():
+    near = Near(theirs)
+    return (near.reached(r, near.every) for r in ours)
+
+
+class Near:
+    """The bounds of some regions as columns; `every` has the positions of those that are not empty."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self.every = np.array([k for k, s in enumerate(regions) if not s.is_empty], np.intp)
+        bounds = [s._bounds() if not s.is_empty else (s.start, s.start) for s in regions]
+        self._starts = [_column(axis) for axis in zip(*[lo for lo, _ in bounds], strict=True)]
+        self._ends = [_column(axis) for axis in zip(*[hi for _, hi in bounds], strict=True)]
+
+    def reached(self, r: Region, among: Int64Array) -> Int64Array:
+        """Return the positions, of some, of the regions whose bounds meet those of r."""
+        #         ┌──r──┐        of s, t and u only s is in reach of r: on the axis across, u ends before r begins,
+        #     ┌─s─┼──┐  │  ┌─t─┐ and t begins after r ends
+        #  u  └───┴──┴──┘  └───┘
+        at = among[:0] if r.is_empty else among
+        for lo, hi, start, end in zip(*r._bounds(), self._starts, self._ends, strict=True) if len(at) else ():
             at = at[(start[at] < hi) & (end[at] > lo)]
-        yield known[at]
+        return at
 
 
 def _column(values: Sequence[int]) -> Int64Array:

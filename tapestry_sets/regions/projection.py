@@ -33,7 +33,7 @@ from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
 from tapestry_sets.regions.projection_pictures import projection_picture
 from tapestry_sets.regions.region import Region
-from tapestry_sets.regions.regions import DisjointRegions
+from tapestry_sets.regions.regions import DisjointRegions, unite
 from tapestry_sets.solvers import isl, read_exprs
 
 
@@ -593,7 +593,7 @@ class IndexProjection(Value):
             affine.same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
         if space.is_empty:
             return DisjointRegions(space.shape, (), space.start)
-        result = DisjointRegions(space.shape, (), space.start)
+        parts: list[Sequence[Region]] = []
         for target in affine.grids_of(region, "region"):
             affine.same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
             part = self._preimage_of_grid(target, space)
@@ -601,8 +601,8 @@ class IndexProjection(Value):
                 points = isl.to_isl(self).reverse()
                 found = affine.isl_of(region).apply(points).intersect(isl.box_set(space.start, space.stop))
                 return ImplicitRegion(space.start, space.shape, str(found))
-            result = result | part
-        return result
+            parts.append(part.regions)
+        return unite(space.shape, parts, space.start)
 
     def _preimage_of_grid(self, target: Grid, space: Box) -> DisjointRegions | None:
         """The index points whose block meets a grid, None where that is not a product of the axes."""

@@ -41,7 +41,7 @@ from tapestry_sets.regions.axis import (
     normal,
     sample_axis,
 )
-from tapestry_sets.regions.near import list_near, list_partners
+from tapestry_sets.regions.near import Near, list_near, list_partners
 from tapestry_sets.regions.points import Points
 
 if TYPE_CHECKING:
@@ -835,11 +835,32 @@ def meet_regions(r: Region, s: Region, out: list[Region]) -> None:
 def _subtract(left: Sequence[Region], right: Sequence[Region]) -> list[Region]:
     kept: list[Region] = []
     for r, partners in list_partners(left, right):
+        if len(partners) > tuning.FEW_PAIRS:
+            kept += _subtract_many(r, partners, len(kept))
+            continue
         pieces = [r]
         for s in partners:
             pieces = [part for piece in pieces for part in _subtract_one(piece, s)]
             check_pieces(len(kept) + len(pieces), "difference of regions")
         kept += pieces
+    return kept
+
+
+def _subtract_many(r: Region, others: Sequence[Region], before: int) -> list[Region]:
+    """Return r less many others, where each part that is left is compared with those alone whose bounds meet it."""
+    near = Near(others)
+    kept: list[Region] = []
+    left = [(r, near.every)]
+    while left:
+        piece, at = left.pop()
+        parts = [piece]
+        while len(at) and len(parts) == 1 and parts[0] is piece:
+            parts, at = _subtract_one(piece, others[at[0]]), at[1:]
+        if not len(at):
+            kept += parts
+        else:
+            left += [(part, near.reached(part, at)) for part in reversed(parts)]
+        check_pieces(before + len(kept) + len(left), "difference of regions")
     return kept
 
 

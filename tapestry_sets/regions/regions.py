@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import or_
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import (
@@ -17,7 +19,7 @@ from tapestry_sets.limits import (
     put_fields,
     quote,
 )
-from tapestry_sets.regions import axis_sets
+from tapestry_sets.regions import axis_sets, tuning
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.near import list_near_each_other
 from tapestry_sets.regions.points import Points
@@ -92,10 +94,8 @@ class Members(Points):
         111...
         """
         like = Region.empty(self.shape, self.start).reduce_to(shape)
-        found = self.forms.regions._of(like.shape, (), like.start)
-        for member in self.regions:  # members that were apart may fall together
-            found = found | member.reduce_to(shape)
-        return found
+        # members that were apart may fall together
+        return unite(like.shape, [[member.reduce_to(shape)] for member in self.regions], like.start)
 
 
 @mend_calls
@@ -259,3 +259,14 @@ class DisjointRegions(Members, Products, Value):
 
 
 _union_of = compile_constructor(DisjointRegions, *DisjointRegions.__slots__)
+
+
+def unite(shape: Ints, parts: Sequence[Sequence[Region]], start: Ints) -> DisjointRegions:
+    """Return the union of parts of a box, each of disjoint regions, by halves.
+
+    A union looks at all members of both operands, so that n parts one by one would take n².
+    """
+    if len(parts) <= tuning.FEW_PARTS:
+        return reduce(or_, [DisjointRegions._of(shape, part, start) for part in parts or [()]])
+    half = len(parts) // 2
+    return unite(shape, parts[:half], start) | unite(shape, parts[half:], start)

@@ -590,6 +590,37 @@ def test_indices_that_read_many_regions_are_told_or_refused() -> None:
     assert ask(lambda v, regions: v.preimage(regions), found["entangled"], many) == ""
 
 
+def two_thousand_boxes() -> tuple[DisjointRegions, np.ndarray]:
+    """Boxes of some sizes, one in each tile of 10 x 10, and the same as a mask."""
+    mask = np.zeros((450, 450), bool)
+    keys = []
+    for k in range(2000):
+        i, j = 10 * (k // 45), 10 * (k % 45)
+        keys.append((slice(i, i + 1 + k * 7 % 9), slice(j, j + 1 + k * 5 % 8)))
+        mask[keys[-1]] = True
+    return DisjointRegions(mask.shape, [Region.from_slices(mask.shape, key) for key in keys]), mask
+
+
+def test_two_thousand_regions_are_taken_away_at_once() -> None:
+    """What is left was compared with each of them, and parts that a projection makes were united one by one."""
+    boxes, mask = two_thousand_boxes()
+    window = IndexProjection(AffineMap(((2, 0), (0, 1)), (0, 0)), (3, 3))
+    touched, reach = np.zeros((901, 452), bool), np.zeros((450, 450), bool)
+    for h, w in np.ndindex(3, 3):
+        touched[h : h + 900 : 2, w : w + 450] |= mask
+        near = np.pad(mask, ((0, 453), (0, 3)))
+        reach |= near[h : h + 900 : 2, w : w + 450]
+    for question, wanted in (
+        (lambda r, _: ~r, ~mask),
+        (lambda r, _: window.image(r, touched.shape), touched),
+        (lambda r, _: window.preimage(r, mask.shape), reach),
+        (lambda r, _: r.reduce_to((1, 450)), mask.any(axis=0, keepdims=True)),
+    ):
+        found: list[DisjointRegions] = []
+        assert ask(lambda r, _, question=question, found=found: found.append(question(r, None)), boxes, None) == ""
+        assert np.array_equal(found[0].points(), np.argwhere(wanted))
+
+
 def test_a_sett_of_three_levels_comes_back_from_isl_or_is_refused() -> None:
     for value in (nested(1000003, 10007, 101), nested(30, 7, 3), nested(1001, 91, 12)):
         assert ask(lambda s, t: ts.from_isl(ts.to_isl(s)), value, value) == ""
