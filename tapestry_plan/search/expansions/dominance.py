@@ -366,8 +366,9 @@ class Granting(Problem):
 
     def _loosen(self, cost: TensorCost, use: Use, bits: int = ANYHOW) -> Use:
         """How a consumer may have a tensor at best, whatever stands for who makes it and who else reads it."""
-        is_made = cost.tensor.kind == "result" and not self.asked.apart
-        return use.loosen(self.known.share, bits) if is_made else use
+        # What is gathered for several operands may be there already, and what a device makes may serve who reads it.
+        may_serve = bool(use.apart) or (cost.tensor.kind == "result" and not self.asked.apart)
+        return use.loosen(self.known.share, bits) if may_serve else use
 
     def _free(self, cost: TensorCost, use: Use) -> Use:
         free = self.granted[use.variable]
