@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import Thread
@@ -101,8 +101,10 @@ class Endings:
         """Know the names of all ranks from now on, by what they have told."""
         _NAMES.update({number: name for number, name in zip(self.ranks, names, strict=True) if number >= 0 and name})
 
-    def look(self, who: str, what: str) -> None:
+    def look(self, who: str, what: str, whom: Collection[int] | None = None) -> None:
         """Look for the next rank, and raise where one has ended, and what it sent before has had time to come.
+
+        Where it is known that some ranks alone are waited for, others may have ended.
 
         Raises
         ------
@@ -120,7 +122,7 @@ class Endings:
                     asking.start()
                     _ASKING[:] = [asking]  # none that has not begun, as by Ctrl-C: it cannot be waited for
         for rank, since in list(self.since.items()):
-            if now - since > ENDED_SECONDS:
+            if now - since > ENDED_SECONDS and (whom is None or rank in whom):
                 raise BackendUnavailable(
                     f"backend 'mpi': the program of rank {rank} has ended, while {who} waited for {what}; look for the "
                     "error of that rank, and have all ranks run as often as each other"

@@ -6,7 +6,7 @@ import os
 import pickle
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from itertools import chain
 from time import monotonic, perf_counter, sleep
@@ -121,8 +121,8 @@ class Mail:
         self.endings = Endings(comm)
         self.calls = Calls(MPI, comm, (), Counter())
         """Of collectives: none, where a session does not give it others."""
-        self.sent: list[tuple[Any, Callable[[], bool]]] = []
-        """The memory of messages on their way, and whether they are gone."""
+        self.sent: list[tuple[Any, Callable[[], bool], Collection[int]]] = []
+        """The memory of messages on their way, whether they are gone, and the ranks that they go to."""
         self.lost = ""
         """Why this rank is out of step: what others send, or have sent, may be of a run that it is not in."""
         self.posted: Counter[int] = Counter()
@@ -149,7 +149,7 @@ class Mail:
         """Begin to send a parcel, or lay it by for a collective."""
         begun = self.calls.lay_by(tag, peer, parcel, self.begin)
         if begun is not None:
-            self.sent += ((share.given, share.request.Test) for share in begun if not share.left)
+            self.sent += ((share.given, share.request.Test, range(self.comm.size)) for share in begun if not share.left)
             return
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
         seconds = fill(room[HEAD_NBYTES:], parcel)
@@ -170,12 +170,13 @@ class Mail:
         room, requests, start, is_gone = found
         calls, count = strips.list_filling(room[HEAD_NBYTES:].view(strips.array.dtype)), len(requests)
         put, head, posted, ring, sent = HEAD.pack_into, room.data, self.posted, self.bell.ring, self.sent
+        message = room, is_gone, (peer,)
 
         def post(begin: float) -> None:
             for call in calls:
                 call()
             put(head, 0, begin - self.begin, perf_counter() - begin)
-            sent.append((room, is_gone))  # before it begins: who is interrupted here has told of no less than it sent
+            sent.append(message)  # before it begins: who is interrupted here has told of no less than it sent
             posted[peer] += count
             start()
             ring(peer, count)
@@ -298,9 +299,17 @@ class Mail:
 
     @in_step
     def finish(self) -> None:
-        """Wait until what was sent is on its way without this rank: a large message needs both ends."""
+        """Wait until what was sent is on its way without this rank: a large message needs both ends.
+
+        Who has taken it may have ended, as behind the last run, while others still do.
+        """
         if self._forget_sent():
-            self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive", is_brief=True)
+            what = "what it sent to arrive"
+            self._wait(lambda: self._forget_sent() == 0, False, what, is_brief=True, whom=self._list_late)
+
+    def _list_late(self) -> set[int]:
+        """The ranks to which messages are on their way."""
+        return {rank for *_, ranks in self.sent for rank in ranks}
 
     def wait_for(self, is_here: Callable[[], Any], what: str) -> None:
         """Wait until something holds, no longer than until another rank fails."""
@@ -350,7 +359,7 @@ class Mail:
         if tag < FIRST and pieces[-1].stop - pieces[-1].start == AT_ONCE_NBYTES:
             pieces.append(slice(len(room), len(room)))
         for at in pieces:
-            self.sent.append((room, self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test))
+            self.sent.append((room, self.comm.Isend([room[at], self.mpi.BYTE], peer, tag).Test, (peer,)))
         self.bell.ring(peer, len(pieces), is_alarm=tag == FAILED)
         if len(self.sent) > 64:
             self._forget_sent()
@@ -384,10 +393,11 @@ class Mail:
         peer: int | None = None,
         is_brief: bool = False,
         who: str | None = None,
+        whom: Callable[[], Collection[int]] | None = None,
     ) -> None:
         """Wait until something holds, as a message of a peer is here; with `ends_early` until another rank fails."""
         self.pace.wait_for(is_here if peer is None else peer, is_brief or self._forget_sent() > 0)
-        wait_until(is_here, self.look if ends_early else None, who or self.who, what, self.pace, self.endings)
+        wait_until(is_here, self.look if ends_early else None, who or self.who, what, self.pace, self.endings, whom)
 
     def look(self) -> None:
         """Raise OtherFailed when another rank has told that it failed."""
@@ -474,10 +484,11 @@ def wait_until(
     what: str,
     pace: Pace,
     endings: Endings,
+    whom: Callable[[], Collection[int]] | None = None,
 ) -> None:
     """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`, and no longer than all ranks' programs last.
 
-    `look` is called now and then, and may raise.
+    `look` is called now and then, and may raise. `whom` gives the ranks whose programs matter, if some do not.
     """
     looks, begin = 0, 0.0
     while not is_here():
@@ -489,7 +500,7 @@ def wait_until(
         if now - begin > tuning.MAX_WAIT_SECONDS:
             raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
         if now - begin > ENDED_SECONDS:
-            endings.look(who, what)
+            endings.look(who, what, None if whom is None else whom())
         pace.rest(now - begin)
 
 

@@ -23,6 +23,7 @@ from mpi4py import MPI
 from tapestry_exec import BackendUnavailable, Checkpoints, InvalidPlan, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
 from tapestry_exec.mpi import endings, messages
+from tapestry_exec.mpi.messages import Mail
 from tapestry_exec.run import PreparedPlan, list_placements, name_clock, tuning
 from tapestry_plan import Graph, Mesh, Placed, ShardPlan, least_memory, ops, plan
 from tapestry_plan.steps import spill
@@ -612,6 +613,25 @@ def end_alone() -> None:
         print("missed it", flush=True)
 
 
+def end_before_others() -> None:
+    """Who has the results of the last run may end, though another one still takes them."""
+    g, x = Graph(), np.random.default_rng(5).random((30, 800), np.float32)
+    g.output(ops.relu(g.input("x", x.shape)), "y")
+    p, seconds, take = plan(g, Mesh(WORLD.size)), 0.3, Mail._take_whole
+
+    def take_late(mail: Mail, peer: int, tag: int, what: str) -> bytearray:
+        if tag == messages.ANSWERS:
+            time.sleep(5 * seconds)
+        return take(mail, peer, tag, what)
+
+    placed = deploy(p, backend="mpi")
+    is_late = mock.patch.object(Mail, "_take_whole", take_late if WORLD.rank == 1 else take)
+    with mock.patch.multiple(messages, ENDED_SECONDS=seconds), mock.patch.multiple(endings, ENDED_SECONDS=seconds):
+        with is_late:
+            assert placed.run({"x": x}).outputs["y"].tobytes() == x.tobytes()
+        print("ended well", flush=True)
+
+
 def call_end() -> None:
     """Where the program has called MPI's end, runs say so, and deployments end; MPI itself would end the program."""
     p, inputs = made(WORLD.size)
@@ -708,5 +728,5 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, call_end, raise_alone
+    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, end_before_others, call_end, raise_alone
     {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])

@@ -76,6 +76,12 @@ def test_a_rank_whose_program_has_ended_is_missed() -> None:
     assert done.returncode != 0 and time.monotonic() - begin < 60
 
 
+def test_a_rank_that_has_the_last_results_may_end() -> None:
+    """While another one still takes them: nobody misses it."""
+    done = run_ranks("-m", "tests.exec.mpi.ranks", "end_before_others", ranks=3)
+    assert done.returncode == 0 and done.stdout.count("ended well") == 3, done.stderr
+
+
 def test_a_program_that_has_called_the_end_of_mpi_is_told() -> None:
     done = run_ranks("-m", "tests.exec.mpi.ranks", "call_end", ranks=2)
     assert done.returncode == 0 and done.stdout.count("ended well") == 2, done.stderr
