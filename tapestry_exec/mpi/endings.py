@@ -25,7 +25,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any
 
-from tapestry_exec.mpi.tuning import ENDED_SECONDS, LOOK_UP_SECONDS
+from tapestry_exec.mpi.tuning import ANSWER_SECONDS, ENDED_SECONDS, LOOK_UP_SECONDS
 from tapestry_exec.run import BackendUnavailable
 
 _NAMES: dict[int, str] = {}
@@ -42,7 +42,7 @@ def find_name() -> str:
     name, process = f"tapestry-{os.urandom(16).hex()}", os.getpid()  # without spaces, which MPICH cuts it at
 
     def end(*_: Any) -> None:  # not of a process that it has forked
-        if os.getpid() == process and not MPI.Is_finalized() and can_ask() and is_answered(ENDED_SECONDS):
+        if os.getpid() == process and not MPI.Is_finalized() and is_answered(ANSWER_SECONDS) and can_ask():
             with suppress(MPI.Exception):
                 MPI.Publish_name(name, "ended")
 

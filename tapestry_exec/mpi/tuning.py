@@ -37,5 +37,8 @@ ENDED_SECONDS = 2.0
 LOOK_UP_SECONDS = 5e-3
 """How long between two times that any of all ranks, which wait, asks the process manager for the name of another one;
 it takes 0.1 ms to answer."""
+ANSWER_SECONDS = 30.0
+"""How long a program that ends waits for what the process manager was asked: that there is no such name would be an
+error that ends it, as mpi4py has MPI's end treat errors so. MPI's own end waits for the process manager, too."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""

@@ -165,6 +165,22 @@ def test_a_process_manager_that_does_not_answer_is_asked_once(monkeypatch: pytes
     assert endings.is_answered(20)
 
 
+def test_a_program_that_ends_waits_for_the_process_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer that there is no such name would end the program with an error, behind what it has done."""
+    at_end, published, answer = list[Callable[[], None]](), list[str](), threading.Event()
+    monkeypatch.setattr("atexit.register", at_end.append)
+    for name, found in (("COMM_SELF", mock.Mock()), ("Publish_name", lambda name, _: published.append(name))):
+        monkeypatch.setattr(f"mpi4py.MPI.{name}", found)
+    monkeypatch.setattr(endings, "can_ask", lambda: True)
+    monkeypatch.setattr(endings, "ENDED_SECONDS", 0.0)
+    name, asking = endings.find_name.__wrapped__(), threading.Thread(target=answer.wait, args=(60,))
+    asking.start()
+    monkeypatch.setattr(endings, "_ASKING", [asking])
+    threading.Timer(0.2, answer.set).start()
+    at_end[0]()
+    assert published == [name] and not asking.is_alive()
+
+
 def test_numbers_of_parcels_tell_them_apart() -> None:
     """Between the same two ranks none is of two parcels, and each says which one it is of."""
     for groups in (((0,), (1,), (2,)), ((0, 1), (2,)), ((0, 1), (2, 3, 4), (5,))):
