@@ -125,10 +125,10 @@ MAX_MISSING_SHARE = 0.85
 """Another pass over such tables is made where no more than this share of what the bound misses is left by the last."""
 SHIFTED = 0.4
 """The part of what the parts of a split bucket differ by that is shifted between them after a pass; more overshoots."""
+PRUNING_GROWTH = 4
+"""Times that the tables of passes grow where those over smaller ones do no more."""
 LIKELY_LAYOUTS = 6
 """Layouts of each variable, in the mean, among which a plan is sought before others are left out beside it."""
-PRUNING_GROWTH = 4
-"""Times that they grow where passes over smaller ones do no more."""
 MIN_JOINT_ENTRIES = 4_000_000
 """Entries that elimination may always take to compare expansions, however small the graph as given."""
 JOINT_ENTRIES_FACTOR = 8
