@@ -382,6 +382,8 @@ def be_device(device: int, key: str, topic: str, patience: float) -> None:
         )
         DeviceTask(post, patience, is_wanted, secede).serve()
     finally:
-        post.do(post.shut(), patience)
-        if post.wires is not None:
-            post.wires.close()
+        try:
+            post.do(post.shut(), patience)
+        finally:  # also where the worker, and its loop, ended before
+            if post.wires is not None:
+                post.wires.close()

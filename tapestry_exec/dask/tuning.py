@@ -16,6 +16,8 @@ LOOK_SECONDS = 0.5
 """How often the caller looks who is silent."""
 HELLO_SECONDS = 10.0
 """How long who connects to a device may take to say the key of its generation."""
+ACCEPT_SECONDS = 0.02
+"""How long a device that can take in nobody, as it has no more files, waits until it looks again."""
 MAX_ASKED = 64
 """How many devices are asked for wires at once, each by a thread."""
 NAP_SECONDS = 0.1

@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from threading import Condition, Thread
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.lines import CALLER, Message
 from tapestry_exec.dask.tuning import (
+    ACCEPT_SECONDS,
     ALIGNED_NBYTES,
     HEAD_NBYTES,
     HELLO_SECONDS,
@@ -171,9 +172,14 @@ class Wires:
         self.servers = [socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)]
         self.address: tuple[str, int] = self.servers[0].getsockname()[:2]
         if name := name_near(self.address, self.key):
-            self.servers.append(socket.socket(socket.AF_UNIX))
-            self.servers[-1].bind(name)
-            self.servers[-1].listen()
+            near = socket.socket(socket.AF_UNIX)
+            try:
+                near.bind(name)
+                near.listen()
+            except OSError:  # it is not allowed here: all ask by TCP
+                near.close()
+            else:
+                self.servers.append(near)
         self.receipts: Mapping[tuple[int, int], tuple[int, str]] = {}
         self.begin = 0.0
         """When the run began, by this machine's clock: times go from there, as other machines have other clocks."""
@@ -212,10 +218,16 @@ class Wires:
 
     def _accept(self, server: socket.socket) -> None:
         """Greet each who connects, aside, so that one who says nothing keeps nobody waiting."""
-        with suppress(OSError):  # closed
-            while True:
+        while not self.is_over:
+            try:
                 wire, _ = server.accept()
+            except OSError:  # it is closed; or there are no more files now, and who connects waits
+                sleep(ACCEPT_SECONDS)
+                continue
+            try:
                 Thread(target=self._greet, args=(wire,), daemon=True).start()
+            except RuntimeError:  # there are no more threads now
+                self._greet(wire)
 
     def _greet(self, wire: socket.socket) -> None:
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import socket
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
 from typing import Any, TypeVar
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -30,6 +33,7 @@ from tapestry_exec.dask.wires import (
     PeerLost,
     Unreached,
     Wires,
+    connect,
     connect_all,
     name_near,
     read_letter,
@@ -368,6 +372,50 @@ def test_who_is_near_proves_the_key_too() -> None:
     one.close()
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
         late.connect(name)
+
+
+def test_who_connects_while_there_are_no_more_files_is_greeted_later() -> None:
+    """Or in no thread of his own, where there are no more; and close ends those who greet."""
+    before, full = set(threading.enumerate()), OSError(errno.EMFILE, "Too many open files")
+    one, ends = Wires(0, "key", "127.0.0.1"), [socket.socketpair() for _ in range(2)]
+
+    def accept() -> Any:
+        if not asked:
+            one.stop()
+            raise OSError(errno.EBADF, "closed")
+        found = asked.pop()
+        if isinstance(found, OSError):
+            raise found
+        return found, ""
+
+    for lacks in (mock.Mock(side_effect=RuntimeError("can't start new thread")), Thread):
+        late, wire = ends.pop()
+        late.shutdown(socket.SHUT_WR)  # who says nothing is not waited for
+        asked = [wire, full, full]
+        with mock.patch("tapestry_exec.dask.wires.Thread", lacks):
+            one.is_over = False
+            one._accept(mock.Mock(accept=accept))
+        late.settimeout(20)
+        assert len(late.recv(64)) == 32, "what is to be signed"
+        late.close()
+    one.close()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.endswith(("(_accept)", "(_greet)")):
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of sockets that are no files are Linux's")
+def test_where_names_are_not_allowed_wires_are_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(name := f"\0{os.urandom(8).hex()}")
+        monkeypatch.setattr("tapestry_exec.dask.wires.name_near", lambda address, key: name)
+        one = Wires(0, "key", "127.0.0.1")
+        with connect(one.address, 1, b"key", 10) as wire:
+            assert wire.family == socket.AF_INET
+            with one.came:
+                assert one.came.wait_for(lambda: 1 in one.incoming, 10)
+        one.close()
 
 
 def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
