@@ -86,7 +86,7 @@ class Source(Struct, frozen=True):
     def _take(self, region: Region) -> Array:
         out: Array = np.empty(region.counts, self.dtype)
         for there, here in list_slices(region):
-            block = out[here]
+            block = out[(*here, ...)]  # which is an array also where there are no axes
             for few, at in self.cut(there):
                 block[at] = self.read(few)
         return out.reshape(-1)

@@ -137,6 +137,19 @@ def test_dask_arrays_are_computed_chunk_by_chunk() -> None:
 
 
 @pytest.mark.heavy(2)
+def test_single_numbers_are_read_and_written(tmp_path: Path) -> None:
+    """Arrays without axes, of Zarr's and of Dask's."""
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    number, found = (zarr.create_array(str(tmp_path / name), shape=(), dtype="float32") for name in "xy")
+    number[...] = 3.0
+    g = Graph()
+    g.output(ops.relu(g.input("x", ())), "y")
+    g.output(ops.relu(g.input("x2", ())) + g.input("row", (4,)), "z")
+    row, x2 = np.arange(4, dtype=np.float32), da.from_array(np.array(2.0, np.float32))
+    told = run(plan(g, Mesh(2)), {"x": number, "x2": x2, "row": row}, outputs={"y": found})
+    assert found[...] == 3.0 and np.array_equal(told.outputs["z"], row + 2)
+
+
 def test_a_deployment_reads_them_in_each_run(tmp_path: Path) -> None:
     p, inputs = viewed()
     x = store(tmp_path, "x", inputs["x"], (8, 24))
