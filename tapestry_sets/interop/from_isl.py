@@ -11,12 +11,12 @@ from itertools import product
 from math import lcm
 from typing import Any
 
-from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
+from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.interop import tuning, views_from_isl
 from tapestry_sets.interop.symbolic import SymbolicView
-from tapestry_sets.limits import TooHard, check_pieces, cut_text, quote
-from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
+from tapestry_sets.limits import OPEN, TooHard, check_pieces, cut_text, quote
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box, unite
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, View, reading
 
@@ -100,10 +100,11 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
             )
         inside = isl.box_set(box.start, box.stop)
         shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
-    refusal = TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for {shape}")
-    if is_map:
-        return isl.bounded(lambda: _map_of(shape), refusal, tuning.MAX_OPERATIONS)
-    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, tuning.MAX_OPERATIONS)
+    clip = None if within is None else box
+    found = isl.within(lambda: _map_of(shape) if is_map else _set_of(shape, clip), tuning.MAX_OPERATIONS)
+    if found is OPEN:
+        raise TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for {_told(shape)}")
+    return found
 
 
 def _view_of(x: Mapping[Any, Any], box: Box | None) -> View | SymbolicView:
@@ -135,10 +136,15 @@ def _rank(points: Any) -> int:
     return int(points.n_dim())
 
 
+def _told(given: Any) -> str:
+    """A set or map of isl in an error, which may be of thousands of parts."""
+    return cut_text(str(given))
+
+
 def _checked(found: Any, given: Any) -> Any:
     """What was found, once isl has compared it with what was given."""
     if not isl.to_isl(found).is_equal(given):
-        raise AssertionError(f"from_isl: {found} is not {given}; this is a bug of tapestry_sets")
+        raise AssertionError(f"from_isl: {quote(found)} is not {_told(given)}; this is a bug of tapestry_sets")
     return found
 
 
@@ -150,34 +156,55 @@ def _set_of(points: Any, box: Box | None) -> DisjointSetts | DisjointRegions:
         found = DisjointSetts() if points.is_empty() else _periodic(points)
         if found is None:
             raise ValueError(
-                f"from_isl: {cut_text(str(points))} is neither bounded nor periodic; give within= the box that is meant"
+                f"from_isl: {_told(points)} is neither bounded nor periodic; give within= the box that is meant"
             )
-        return _checked(found, points)  # type: ignore[no-any-return]
+        return found
     if not isl.is_bounded(points):
-        raise ValueError(f"from_isl: {cut_text(str(points))} is not bounded; give within= the box that is meant")
+        raise ValueError(f"from_isl: {_told(points)} is not bounded; give within= the box that is meant")
     if box is None:
         bounds = isl.bounds_of(points)
         zero = (0,) * _rank(points)
         box = Box(zero, zero) if bounds is None else Box.from_bounds(*bounds)
-    members = [Region._of(box.shape, raw, box.start) for raw in _products(points, box)]
-    apart = DisjointRegions._of(box.shape, members, box.start)
-    return _checked(apart | DisjointRegions(box.shape, (), box.start), points)  # type: ignore[no-any-return]
+    each: list[Sequence[Region]] = []
+    many = 0
+    for part in isl.parts_of(points):  # compared part by part, as those of `_periodic` are
+        raw = _products(part.to_set(), box)
+        apart = DisjointRegions._of(box.shape, [Region._of(box.shape, nests, box.start) for nests in raw], box.start)
+        each.append(_checked(apart, part.to_set()).regions)
+        many += len(raw)
+        check_pieces(many, f"from_isl: a set in {quote(box)}", "clip it with within=")
+    return unite(box.shape, each, box.start) | DisjointRegions(box.shape, (), box.start)
 
 
 def _periodic(points: Any) -> DisjointSetts | None:
-    """The setts of a set that goes on for ever on both sides, None if it has no period."""
-    parts = isl.disjoint_parts(points)
+    """The setts of a set that goes on for ever on both sides, None if it has no period.
+
+    isl compares what is found with what was given part by part: two unions of some twenty parts it may compare for
+    minutes, and whether each two of a hundred parts are disjoint it tells no sooner.
+    """
+    parts = isl.parts_of(points)
     periods = [isl.floor_period(part) for part in parts]
     sets = [part.to_set() for part in parts]
     if not all(isl.moved(s, period).is_equal(s) for s, period in zip(sets, periods, strict=True)):
         sets, periods = [points], [lcm(*periods)]
         if not isl.moved(points, periods[0]).is_equal(points):
             return None
-    found: list[Nest] = []
+    found: list[DisjointSetts] = []
+    many = 0
     for s, period in zip(sets, periods, strict=True):
-        found += _one_period(s, period)
-        check_pieces(len(found), "from_isl")
-    return DisjointSetts._of(merge_nests(found))
+        found.append(_checked(DisjointSetts._of(_one_period(s, period)), s))
+        many += len(found[-1])
+        check_pieces(many, "from_isl")
+    every = [s for one in found for s in one]
+    if any(not every[i].isdisjoint(every[j]) for i, j in unions.close_pairs([s.nest for s in every])):
+        return _united(found)
+    return DisjointSetts._of(merge_nests(s.nest for s in every))
+
+
+def _united(found: Sequence[DisjointSetts]) -> DisjointSetts:
+    """The union of setts that share elements, by halves."""
+    half = len(found) // 2
+    return _united(found[:half]) | _united(found[half:]) if half else found[0]
 
 
 def _one_period(points: Any, period: int) -> list[Nest]:
@@ -249,7 +276,7 @@ def _products(points: Any, box: Box) -> list[tuple[Nest, ...]]:
     found: list[tuple[Nest, ...]] = []
     for part in parts:
         found += _products(part, box)
-        check_pieces(len(found), f"from_isl: {points} as products", "clip it with within=")
+        check_pieces(len(found), f"from_isl: a set in {quote(box)} as products", "clip it with within=")
     return found
 
 
@@ -258,7 +285,7 @@ def _slices(points: Any) -> Iterator[Any]:
     bounds = isl.bounds_of(points)
     assert bounds is not None, "an empty set is a product"
     n, axis = min((hi - lo, axis) for axis, (lo, hi) in enumerate(zip(*bounds, strict=True)) if hi - lo > 1)
-    check_pieces(n, f"from_isl: {points}, which is not a product of its axes", "clip it with within=")
+    check_pieces(n, f"from_isl: a set between {bounds}, which is not a product of its axes", "clip it with within=")
     for value in range(bounds[0][axis], bounds[1][axis]):
         yield isl.with_coordinate(points, axis, value)
 
@@ -273,7 +300,7 @@ def _map_of(relation: Any) -> AffineMap | IndexProjection | tuple[Piece, ...]:
     if len(pieces) == 1 and isl.is_everything(pieces[0][0]):
         return _checked(_total(pieces[0][1], None), relation)  # type: ignore[no-any-return]
     if not isl.is_bounded(relation.domain()):
-        raise ValueError(f"from_isl: the domain of {relation} is neither every point nor bounded; give within=")
+        raise ValueError(f"from_isl: the domain of {_told(relation)} is neither every point nor bounded; give within=")
     found: list[Piece] = []
     for domain, function in pieces:
         found += _checked_pieces(tuple(_pieces(domain, function)), domain, relation)
@@ -293,7 +320,7 @@ def _checked_pieces(pieces: tuple[Piece, ...], domain: Any, relation: Any) -> tu
     read = [isl.a_point(relation.intersect_domain(isl.point_set(at)).range()) for at in ends]
     mine = [next((c for p in pieces if (c := reading.cell_read(p, at)) is not None), None) for at in ends]
     if not held.is_equal(domain) or read != mine:
-        raise AssertionError(f"from_isl: {quote(pieces)} is not {relation}; this is a bug of tapestry_sets")
+        raise AssertionError(f"from_isl: {quote(pieces)} is not {_told(relation)}; this is a bug of tapestry_sets")
     return pieces
 
 
@@ -303,7 +330,9 @@ def _blocks(relation: Any) -> IndexProjection:
     offsets = relation.sum(low.neg()).range()
     first = isl.function_pieces(low)
     if len(first) != 1:
-        raise ValueError(f"from_isl: the first cell of each block of {relation} is not a single expression: {low}")
+        raise ValueError(
+            f"from_isl: the first cell of each block of {_told(relation)} is not a single expression: {_told(low)}"
+        )
     if isl.is_everything(first[0][0]) and isl.is_bounded(offsets):
         bounds = isl.bounds_of(offsets)
         assert bounds is not None, "a map of every point is not empty"
@@ -311,7 +340,9 @@ def _blocks(relation: Any) -> IndexProjection:
         if not any(bounds[0]) and relation.is_equal(isl.to_isl(found)):
             assert isinstance(found, IndexProjection), "a block has a shape"
             return found
-    raise ValueError(f"from_isl: {relation} takes a point to several cells that are not one block of constant shape")
+    raise ValueError(
+        f"from_isl: {_told(relation)} takes a point to several cells that are not one block of constant shape"
+    )
 
 
 def _total(function: Any, shape: tuple[int, ...] | None) -> AffineMap | IndexProjection:
@@ -322,14 +353,14 @@ def _total(function: Any, shape: tuple[int, ...] | None) -> AffineMap | IndexPro
     matrix, offset = [], []
     for row, own in zip(rows, floors, strict=True):
         if row.divisor > 1:
-            raise ValueError(f"from_isl: {function} has values that are not integers")
+            raise ValueError(f"from_isl: {_told(function)} has values that are not integers")
         columns, constant = [*row.axes, *[0] * (2 * len(splits))], row.constant
         for c, d in zip(row.divs, own, strict=True):
             if not c:
                 continue
             split = _split_of(d)
             if split is None:
-                raise ValueError(f"from_isl: {function} takes a floor of more than i/q; give within= its domain")
+                raise ValueError(f"from_isl: {_told(function)} takes a floor of more than i/q; give within= its domain")
             place, *values = split
             if place not in splits:
                 splits.append(place)

@@ -31,7 +31,7 @@ from tapestry_sets.regions.axis_products import AxisSets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.projection import IndexProjection
 from tapestry_sets.regions.region import Region
-from tapestry_sets.regions.regions import DisjointRegions
+from tapestry_sets.regions.regions import DisjointRegions, unite
 from tapestry_sets.regions.reshaped import Reshaped, unflatten
 from tapestry_sets.regions.rowmajor import flat
 from tapestry_sets.regions.shapes import BoxKey, length, select_ranges, spell_out

@@ -653,14 +653,18 @@ def in_rank(function: Any) -> int:
     return int(function.dim(_islpy().dim_type.in_))
 
 
+def parts_of(points: Any) -> list[Any]:
+    """Return an islpy.Set as islpy.BasicSets without unknown floors, which may share points."""
+    return [part for part in points.compute_divs().get_basic_sets() if not part.is_empty()]
+
+
 def disjoint_parts(points: Any) -> list[Any]:
     """Return an islpy.Set as disjoint islpy.BasicSets without unknown floors."""
-    points = points.compute_divs()
     while True:
-        parts = [part for part in points.get_basic_sets() if not part.is_empty()]
+        parts = parts_of(points)
         if all(one.is_disjoint(two) for one, two in combinations(parts, 2)):
             return parts
-        points = points.make_disjoint().compute_divs()
+        points = points.make_disjoint()
 
 
 def floor_moves(divs: Sequence[Row], axis: int) -> tuple[int, list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import islpy
 import numpy as np
@@ -27,6 +28,7 @@ from tapestry_sets import (
     allocate,
     limits,
 )
+from tapestry_sets.interop import tuning
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.limits.budget import OPEN
 from tapestry_sets.solvers import isl
@@ -279,7 +281,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_hand_written_sets_are_read_as_isl_reads_them(text: str) -> None:
-    found = from_isl(text)
+    found: Any = from_isl(text)
     expected = islpy.Set(text).flatten().reset_tuple_id()
     assert isl.to_isl(found).is_equal(expected)
     if isinstance(found, DisjointRegions):
@@ -343,6 +345,41 @@ def test_answers_that_need_too_much_are_refused() -> None:
     deep = isl.to_isl(Sett(Stripe(50001, 50002)) & Stripe(50009, 50010))
     with limits(max_pieces=20), pytest.raises((TooManyPieces, TooHard)):
         from_isl(deep)
+
+
+def classes(parts: list[tuple[int, int, int]], within: tuple[int, int]) -> tuple[str, list[int]]:
+    """Numbers z with (z - phase) mod period < on for one of some (on, period, phase): isl's text, and some of them."""
+    text = " or ".join(f"(z - {phase}) mod {period} < {on}" for on, period, phase in parts)
+    held = [z for z in range(*within) if any((z - phase) % period < on for on, period, phase in parts)]
+    return f"{{ [z] : {text} }}", held
+
+
+def test_unions_of_many_classes_are_read_part_by_part() -> None:
+    """isl compares two unions of twenty parts for minutes, and those of three were refused where they are clipped."""
+    text, held = classes([(1, 13, -3), (1, 3, 0), (1, 6, 1)], (-37, 63))
+    clip: Any = from_isl(text, within=Box((-37,), (100,)))
+    assert [z for (z,) in clip.points().tolist()] == held
+    own = [(1 + k * 7 % 5, 400, 10 * k + k * 3 % 6) for k in range(40)]
+    text, held = classes(own, (-500, 900))
+    found: Any = from_isl(text)
+    assert found.elements(-500, 900).tolist() == held
+
+
+def test_a_hundred_boxes_are_read() -> None:
+    corners = [(11 * (k // 10), 10 * (k % 10), 1 + k % 7, 1 + k * 5 % 9) for k in range(100)]
+    text = " or ".join(f"{i} <= x < {i + h} and {j} <= y < {j + w}" for i, j, h, w in corners)
+    mask = np.zeros((110, 100), bool)
+    for i, j, h, w in corners:
+        mask[i : i + h, j : j + w] = True
+    found: Any = from_isl(f"{{ [x, y] : {text} }}", within=mask.shape)
+    assert np.array_equal(found.points(), np.argwhere(mask))
+
+
+def test_refusals_do_not_repeat_long_sets() -> None:
+    text, _ = classes([(1, 97 + k, k) for k in range(60)], (0, 1))
+    with patch.object(tuning, "MAX_OPERATIONS", 1000), pytest.raises(TooHard, match="more than 1000 op") as refused:
+        from_isl(text)
+    assert len(str(refused.value)) < 500
 
 
 def test_periods_of_any_length_are_read() -> None:
