@@ -180,7 +180,7 @@ class Recordings:
     def take_wish(self) -> bool:
         """Whether the run that begins is to be recorded; asked once.
 
-        One before that was interrupted has left its recording, which is no other run's.
+        One before that was interrupted has left its recording, which no other run takes.
         """
         self.drop()
         self.now = None

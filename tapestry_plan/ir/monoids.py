@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import FrozenDict, Public, check_arguments, check_fields, cut_text, quote
+from tapestry_sets.limits import FrozenDict, Guarded, Public, check_arguments, check_fields, cut_text, put_fields, quote
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -129,11 +129,14 @@ class Monoid(Struct, frozen=True, metaclass=Public):
         return tuple(c[0] for c in state)
 
 
-class States:
+class States(Guarded):
     """An array of states as its components, by name, each an array: libraries of GPUs have no structured dtypes."""
 
+    dtype: np.dtype[Any]
+
     def __init__(self, dtype: np.dtype[Any], components: Mapping[str, Any]) -> None:
-        self.dtype, self._components = dtype, components
+        put_fields(self, dtype=dtype)
+        self._components = components
 
     def __getitem__(self, name: str) -> Any:
         return self._components[name]

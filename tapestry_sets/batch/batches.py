@@ -239,7 +239,7 @@ class StripeArray(Batch):
         refuse(P <= 0, "StripeArray: period", P, "periods must be >= 1")
         refuse(a < 0, "StripeArray: on", a, "give how many elements a block has, >= 0")
         refuse(a > P, "StripeArray: on", a, "on must be at most the period")
-        # of one stripe in Python integers NumPy's remainder is no array
+        # of one stripe in Python integers NumPy's remainder is a number
         put_fields(self, **kernels.frozen(on=a, period=P, phase=xp.asarray(p % P, dtype=P.dtype)))
 
     @classmethod
