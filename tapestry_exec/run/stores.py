@@ -86,7 +86,7 @@ class Source(Struct, frozen=True):
     def _take(self, region: Region) -> Array:
         out: Array = np.empty(region.counts, self.dtype)
         for there, here in list_slices(region):
-            block = out[(*here, ...)]  # which is an array also where there are no axes
+            block = out[here] if here else out  # of no axes it would be a number
             for few, at in self.cut(there):
                 block[at] = self.read(few)
         return out.reshape(-1)
