@@ -3,7 +3,7 @@
 python tests/bench/bench_cluster.py            prints the table
 python tests/bench/bench_cluster.py --write    also writes it to tests/bench/results/bench_cluster.md
 
-One loop, a process for each device with shared memory, MPI's ranks, and workers of Dask run one
+One loop, a process for each device with shared memory, MPI's ranks, and workers of Dask with TCP between them run one
 after the other in each round, while the others sleep; each runs twice, and the second run counts, as the first one
 wakes them. All bits and bytes are compared. What devices do, from the first step of any to the last one, is what
 transports decide; the whole run also has the caller's part: Dask's launch and answers are its own row of the aims.
@@ -50,7 +50,7 @@ from tapestry_plan.onnx import light_model  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_cluster.md")
 SIZES, ROUNDS, AIM, LAUNCH_AIM = (2, 4), 15, 1.3, 20.0
-WAYS = ("one loop", "shared memory", "MPI", "Dask", "Dask, TCP", "MPI, 2 ranks")
+WAYS = ("one loop", "shared memory", "MPI", "Dask, TCP", "MPI, 2 ranks")
 WORD_ROUNDS, WORD_RUNS, WORD_AIM = 5, 60, 2.0
 
 
@@ -147,41 +147,9 @@ def deployed(p: ShardPlan, inputs: dict[str, Any]) -> Iterator[dict[str, Callabl
             stack.callback(ranks.close)
             asked.append(ranks.ask)
         each, shared = asked
-        with speaking_tcp():
-            far = way("dask")
         yield dict(
-            zip(WAYS, (way("serial"), way(ProcessBackend(processes=size)), each, way("dask"), far, shared), strict=True)
+            zip(WAYS, (way("serial"), way(ProcessBackend(processes=size)), each, way("dask"), shared), strict=True)
         )
-
-
-def find_nobody_near(*_: Any) -> str:
-    return ""
-
-
-def speak_tcp() -> None:
-    """What a worker is told to do: as if all others were on other hosts."""
-    from tapestry_exec.dask import wires
-
-    wires.name_near = find_nobody_near
-
-
-@contextmanager
-def speaking_tcp() -> Iterator[None]:
-    """Workers that are started meanwhile, and the caller, have TCP between them as on several hosts."""
-    from tapestry_exec.dask import clusters, wires
-
-    begin = clusters.OwnCluster.open
-
-    def begin_far(self: Any) -> Any:
-        client = begin(self)
-        client.run(speak_tcp)
-        return client
-
-    with (
-        mock.patch.object(clusters.OwnCluster, "open", begin_far),
-        mock.patch.object(wires, "name_near", find_nobody_near),
-    ):
-        yield
 
 
 def free_processors() -> float:
@@ -300,8 +268,7 @@ def main() -> None:
         f"|---|---|---|{'---|' * len(WAYS)}---|",
         *rows,
         "",
-        "Dask's workers of one host have Unix sockets; with TCP they have what hosts have between them. MPI and both",
-        f"are to take at most {AIM} times what shared memory does; missed, in whole runs (by devices): "
+        f"MPI and TCP are to take at most {AIM} times what shared memory does; missed, in whole runs (by devices): "
         f"{', '.join(missed) or 'none'}.",
         f"Dask takes {', '.join(f'{one:.1f}' for one in launches)} ms a run beside its devices; aim: {LAUNCH_AIM:.0f}.",
         "Where ranks are more than cores a rank that waits sleeps until one that sends to it wakes it by a semaphore,",

@@ -6,7 +6,7 @@ python tests/bench/bench_engines.py --write    also writes it to tests/bench/res
 Each engine holds the arrays cut over its 4 processes before anything is timed, and gives back the sum of the result,
 so that what is timed is the exchange and the work, not the way to the client. The engines run in turns:
 
-- tapestry, the plan deployed on processes with shared memory, and on workers of Dask with Unix sockets between them;
+- tapestry, the plan deployed on processes with shared memory, and on workers of Dask with TCP between them;
 - dask.array on as many workers of one thread, with arrays persisted there;
 - actors of Ray, where it is installed, with blocks cut and exchanged by hand.
 

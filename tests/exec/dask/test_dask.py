@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import socket
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
@@ -27,18 +24,7 @@ from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.backend import DaskSession
 from tapestry_exec.dask.hearing import Hearing
 from tapestry_exec.dask.lines import CALLER, Message
-from tapestry_exec.dask.wires import (
-    HEAD,
-    Ended,
-    PeerLost,
-    Unreached,
-    Wires,
-    connect,
-    connect_all,
-    name_near,
-    read_letter,
-    write_letter,
-)
+from tapestry_exec.dask.wires import HEAD, Ended, PeerLost, Unreached, Wires, connect_all, read_letter, write_letter
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run.interpreter import Parcel
 from tapestry_exec.run.parts import Member, list_parts
@@ -289,14 +275,9 @@ def test_words_of_any_length_go_by_wire() -> None:
         assert all((one.ctypes.data - letter.ctypes.data) % 64 == 0 for one in found.frames)
 
 
-@pytest.mark.parametrize("is_near", [True, False], ids=["near", "elsewhere"])
-def test_wires_that_are_full_are_read_meanwhile(is_near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wires_that_are_full_are_read_meanwhile() -> None:
     """Two devices send each other more than sockets hold, before either receives."""
-    if not is_near:
-        monkeypatch.setattr("tapestry_exec.dask.wires.name_near", lambda address, key: f"\0{os.urandom(8).hex()}")
     wires = meet(Wires)
-    family = socket.AF_UNIX if is_near and sys.platform == "linux" else socket.AF_INET
-    assert {wire.family for one in wires for wire in one.out.values()} == {family}
     cells = [np.random.default_rng(k).random(1_000_000) for k in range(2)]
     found: dict[int, Any] = {}
 
@@ -355,29 +336,11 @@ def test_a_wire_to_another_generation_is_refused() -> None:
     other.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names of sockets that are no files are Linux's")
-def test_who_is_near_proves_the_key_too() -> None:
-    one = Wires(0, "key", "127.0.0.1")
-    name = name_near(one.address, b"key")
-    assert name_near(one.address, b"another key") != name != name_near(("127.0.0.1", 1), b"key")
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.settimeout(10)
-        stranger.connect(name)
-        assert len(stranger.recv(64)) == 32, "what is to be signed"
-        stranger.sendall(b"?" * 200)
-        stranger.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionResetError):
-            assert stranger.recv(64) == b""
-    assert one.strangers == 1 and not one.incoming
-    one.close()
-    with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
-        late.connect(name)
-
-
 def test_who_connects_while_there_are_no_more_files_is_greeted_later() -> None:
     """Or in no thread of his own, where there are no more; and close ends those who greet."""
     before, full = set(threading.enumerate()), OSError(errno.EMFILE, "Too many open files")
     one, ends = Wires(0, "key", "127.0.0.1"), [socket.socketpair() for _ in range(2)]
+    server = one.server
 
     def accept() -> Any:
         if not asked:
@@ -394,28 +357,17 @@ def test_who_connects_while_there_are_no_more_files_is_greeted_later() -> None:
         asked = [wire, full, full]
         with mock.patch("tapestry_exec.dask.wires.Thread", lacks):
             one.is_over = False
-            one._accept(mock.Mock(accept=accept))
+            one.server = mock.Mock(accept=accept)
+            one._accept()
         late.settimeout(20)
         assert len(late.recv(64)) == 32, "what is to be signed"
         late.close()
+    one.server = server
     one.close()
     for thread in set(threading.enumerate()) - before:
         if thread.name.endswith(("(_accept)", "(_greet)")):
             thread.join(20)
             assert not thread.is_alive()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names of sockets that are no files are Linux's")
-def test_where_names_are_not_allowed_wires_are_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(name := f"\0{os.urandom(8).hex()}")
-        monkeypatch.setattr("tapestry_exec.dask.wires.name_near", lambda address, key: name)
-        one = Wires(0, "key", "127.0.0.1")
-        with connect(one.address, 1, b"key", 10) as wire:
-            assert wire.family == socket.AF_INET
-            with one.came:
-                assert one.came.wait_for(lambda: 1 in one.incoming, 10)
-        one.close()
 
 
 def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,6 @@ def test_dask_arrays_are_computed_chunk_by_chunk() -> None:
     assert evaluate(p.graph, {"x": x, "w": inputs["w"]})["turned"].shape == (24, 40)
 
 
-@pytest.mark.heavy(2)
 def test_single_numbers_are_read_and_written(tmp_path: Path) -> None:
     """Arrays without axes, of Zarr's and of Dask's."""
     da = pytest.importorskip("dask.array", reason="dask is not installed")
@@ -150,6 +149,7 @@ def test_single_numbers_are_read_and_written(tmp_path: Path) -> None:
     assert found[...] == 3.0 and np.array_equal(told.outputs["z"], row + 2)
 
 
+@pytest.mark.heavy(2)
 def test_a_deployment_reads_them_in_each_run(tmp_path: Path) -> None:
     p, inputs = viewed()
     x = store(tmp_path, "x", inputs["x"], (8, 24))
