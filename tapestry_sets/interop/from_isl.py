@@ -15,7 +15,7 @@ from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge,
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.interop import tuning, views_from_isl
 from tapestry_sets.interop.symbolic import SymbolicView
-from tapestry_sets.limits import OPEN, TooHard, check_pieces, cut_text, quote
+from tapestry_sets.limits import OPEN, TooHard, check_pieces, cut_text, quote, unite_by_halves
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box, unite
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, View, reading
@@ -197,14 +197,8 @@ def _periodic(points: Any) -> DisjointSetts | None:
         check_pieces(many, "from_isl")
     every = [s for one in found for s in one]
     if any(not every[i].isdisjoint(every[j]) for i, j in unions.close_pairs([s.nest for s in every])):
-        return _united(found)
+        return unite_by_halves(found)  # type: ignore[no-any-return]
     return DisjointSetts._of(merge_nests(s.nest for s in every))
-
-
-def _united(found: Sequence[DisjointSetts]) -> DisjointSetts:
-    """The union of setts that share elements, by halves."""
-    half = len(found) // 2
-    return _united(found[:half]) | _united(found[half:]) if half else found[0]
 
 
 def _one_period(points: Any, period: int) -> list[Nest]:

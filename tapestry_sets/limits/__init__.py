@@ -41,6 +41,7 @@ from tapestry_sets.limits.budget import (
     check_pieces,
     current,
     limits,
+    unite_by_halves,
 )
 from tapestry_sets.limits.checks import check_arguments, check_fields, check_tuple, hold_calls, skip_checks
 from tapestry_sets.limits.climb import HARD, MANY, REFUSALS, Rung, ask_one, attempt, climb, name_way, retell

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
 from itertools import product
 from math import prod
-from operator import or_
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import (
@@ -18,8 +16,9 @@ from tapestry_sets.limits import (
     mend_calls,
     put_fields,
     quote,
+    unite_by_halves,
 )
-from tapestry_sets.regions import axis_sets, tuning
+from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.near import list_near_each_other
 from tapestry_sets.regions.points import Points
@@ -262,11 +261,6 @@ _union_of = compile_constructor(DisjointRegions, *DisjointRegions.__slots__)
 
 
 def unite(shape: Ints, parts: Sequence[Sequence[Region]], start: Ints) -> DisjointRegions:
-    """Return the union of parts of a box, each of disjoint regions, by halves.
-
-    A union looks at all members of both operands, so that n parts one by one would take n².
-    """
-    if len(parts) <= tuning.FEW_PARTS:
-        return reduce(or_, [DisjointRegions._of(shape, part, start) for part in parts or [()]])
-    half = len(parts) // 2
-    return unite(shape, parts[:half], start) | unite(shape, parts[half:], start)
+    """Return the union of parts of a box, each of disjoint regions."""
+    found: DisjointRegions = unite_by_halves([DisjointRegions._of(shape, part, start) for part in parts or [()]])
+    return found

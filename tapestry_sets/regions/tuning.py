@@ -42,7 +42,5 @@ MANY_PRODUCTS = 6
 """From this number on a point beside products is looked for by classes of indices; fewer are counted."""
 FEW_PAIRS = 128
 """Up to so many pairs of regions are looked at one by one; of more, only those whose bounds meet."""
-FEW_PARTS = 8
-"""Up to so many parts are united one by one; more by halves."""
 MASK_SPAN = 1 << 20
 """In boxes up to this size counting is quick, by bit masks."""

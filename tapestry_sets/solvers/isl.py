@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tapestry_sets.limits import OPEN, Open, TooHard, check_pieces, note_help, quote
+from tapestry_sets.limits import OPEN, Open, TooHard, check_pieces, note_help, quote, unite_by_halves
 from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
 from tapestry_sets.solvers.tuning import COUNT_OPERATIONS as COUNT_OPERATIONS
 from tapestry_sets.solvers.tuning import LIST_OPERATIONS as LIST_OPERATIONS
@@ -204,19 +204,13 @@ def to_isl(x: Any) -> Any:
 def _union_set(x: Any) -> Any:
     if not x.members:
         return box_set(x.start, x.start, ["false"], "z") if hasattr(x, "shape") else nest_set([(0, 1, 0)])
-    return _unite([to_isl(member) for member in x.members])
-
-
-def _unite(sets: Sequence[Any]) -> Any:
-    """The union of sets, by halves: a union copies both of its operands, so that n of them one by one took n²."""
-    half = len(sets) // 2
-    return _unite(sets[:half]) | _unite(sets[half:]) if half else sets[0]
+    return unite_by_halves([to_isl(member) for member in x.members])
 
 
 def _reshaped_set(x: Any) -> Any:
     size = prod(x.shape)
     parts = [reduce(and_, map(nest_set, term), box_set((0,), (size,))) for term in x.terms]
-    return _unite([box_set((0,), (0,)), *parts]).apply(relinearize_map((size,), x.shape))
+    return unite_by_halves([box_set((0,), (0,)), *parts]).apply(relinearize_map((size,), x.shape))
 
 
 def _region_set(x: Any) -> Any:

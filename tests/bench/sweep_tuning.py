@@ -242,13 +242,6 @@ def rows_apart(many: int) -> Ask:
     return lambda: (one.count_common(two), len((one - two).members))
 
 
-def rows_together(many: int) -> Ask:
-    """The shadows of as many rows, which are united."""
-    box = (3 * many, 64, 8)
-    rows = DisjointRegions(box, [Region.from_bounds(box, (3 * i, 0, i % 4), (3 * i + 1, 64, 8)) for i in range(many)])
-    return lambda: len(rows.reduce_to((3 * many, 1, 8)).members)
-
-
 def strided(many: int, size: int = 1 << 20) -> Ask:
     """Which of many strided arrays share memory."""
     source, x = random.Random(4), np.zeros(4 * size, np.int8)
@@ -365,7 +358,6 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (ALIAS, "FEW_BYTES"): [partial(sliced, 6, 10**6 * n, 2 * 10**6 * n) for n in (50, 120, 400)],
     (ALIAS, "SIEVE_BLOCK"): [partial(sliced, 80, 1 << 21, 1 << 23)],
     (REGIONS, "FEW_PAIRS"): [partial(rows_apart, n) for n in (8, 12, 16, 24, 48)],
-    (REGIONS, "FEW_PARTS"): [partial(rows_together, n) for n in (4, 8, 16, 64, 256)],
     (VIEWS, "FOLDED_PIECES"): [partial(folded, n) for n in (12, 48, 100, 200)],
     (VIEWS, "FOLDED_COPIES"): [*CHAINS, PLAIN],
     (VIEWS, "LOOK_AHEAD"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
