@@ -23,6 +23,7 @@ from tapestry_exec.mpi.tuning import (
     ALIGNED_NBYTES,
     AT_ONCE_NBYTES,
     BELL_SECONDS,
+    CANCEL_SECONDS,
     ENDED_SECONDS,
     FIRST_NAPS,
     HEAD_NBYTES,
@@ -123,6 +124,8 @@ class Mail:
         """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Callable[[], bool], Collection[int]]] = []
         """The memory of messages on their way, whether they are gone, and the ranks that they go to."""
+        self.half: list[tuple[int, Callable[[], bool]]] = []
+        """Messages that nobody waits for any more, but of which a part is here, by rank, and whether they are over."""
         self.lost = ""
         """Why this rank is out of step: what others send, or have sent, may be of a run that it is not in."""
         self.posted: Counter[int] = Counter()
@@ -206,9 +209,7 @@ class Mail:
         one.start()
         if not one.is_here():
             self._wait_for_parcel(peer, one)
-        count = len(one.requests)
-        self.taken[peer] += count
-        self.bell.taken[peer] += count
+        self._count_taken(peer, len(one.requests))
         packed, seconds = HEAD.unpack_from(one.head)
         return Parcel(one.cells, packed + self.begin, seconds)
 
@@ -233,14 +234,33 @@ class Mail:
             self._wait(one.is_here, True, one.what, peer, is_large, one.who)
         except BaseException:
             for request in one.requests:
-                status, came = self.mpi.Status(), request.Test()  # also where all had come, as that was interrupted
-                if not came:
-                    request.Cancel()
-                    request.Wait(status)
-                    came = not status.Is_cancelled()  # meanwhile
-                self.taken[peer] += came
-                self.bell.taken[peer] += came
+                self._give_up(peer, request)
             raise
+
+    def _give_up(self, peer: int, request: Any) -> None:
+        """Wait for a message no longer, and count it if it came meanwhile."""
+        status = self.mpi.Status()
+
+        def is_over() -> bool:
+            if not request.Test(status):
+                return False
+            self._count_taken(peer, not status.Is_cancelled())
+            return True
+
+        if is_over():  # also where all had come, as that was interrupted
+            return
+        request.Cancel()
+        stop = monotonic() + CANCEL_SECONDS
+        while not is_over():
+            if monotonic() > stop:
+                self.half.append((peer, is_over))
+                return
+            sleep(NAP_SECONDS)
+
+    def _count_taken(self, peer: int, count: int) -> None:
+        """Note that so many messages of a rank are here."""
+        self.taken[peer] += count
+        self.bell.taken[peer] += count
 
     @in_step
     def begin_together(self, cut: int = 0) -> float:
@@ -346,6 +366,9 @@ class Mail:
         told = self.exchange((dict(self.posted), self.calls.count_begun()))
         for share in self.calls.catch_up([begun for _, begun in told]):
             self._wait(share.request.Test, False, f"{share.call} in a run that failed")
+        for peer, is_over in self.half:
+            self._wait(is_over, False, f"the rest of what rank {peer} sent in a run that failed", is_brief=True)
+        self.half.clear()
         for peer, (theirs, _) in enumerate(told):
             for _ in range(theirs.get(mine, 0) - self.taken[peer]):
                 self._take(peer, self.mpi.ANY_TAG, f"what rank {peer} sent in a run that failed")
@@ -381,7 +404,13 @@ class Mail:
         status = self.mpi.Status()
         self._wait(lambda: self.comm.Iprobe(peer, tag, status), False, what, peer)
         room = bytearray(status.Get_count(self.mpi.BYTE))
-        self.comm.Recv([room, self.mpi.BYTE], peer, status.Get_tag())
+        request = self.comm.Irecv([room, self.mpi.BYTE], peer, status.Get_tag())
+        if not request.Test():  # of a large one the sender has a part to do, who may not do it soon
+            try:
+                self._wait(request.Test, False, what, is_brief=True)
+            except BaseException:
+                _ABANDONED.append((room, request))
+                raise
         self.bell.taken[peer] += 1
         return room
 

@@ -40,5 +40,7 @@ it takes 0.1 ms to answer."""
 ANSWER_SECONDS = 30.0
 """How long a program that ends waits for what the process manager was asked: that there is no such name would be an
 error that ends it, as mpi4py has MPI's end treat errors so. MPI's own end waits for the process manager, too."""
+CANCEL_SECONDS = 0.5
+"""How long a rank that waits for a message no longer waits for MPI to say so: of one that is half here it does not."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""

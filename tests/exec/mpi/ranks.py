@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -584,6 +585,63 @@ def wait_in_vain() -> None:
     WORLD.Barrier()
 
 
+def stop_for(seconds: float) -> None:
+    """Stand still, also in MPI."""
+    me = os.getpid()
+    if not os.fork():
+        time.sleep(seconds)
+        os.kill(me, signal.SIGCONT)
+        os._exit(0)
+    os.kill(me, signal.SIGSTOP)
+
+
+def stall() -> None:
+    """A large message of which a part is here, and whose sender stands still, is waited for no longer than others.
+
+    The run that gave it up is over when the rest has come, and the next one is right.
+    """
+    g, x = Graph(), np.random.default_rng(7).random((1000, 6000), np.float32)
+    g.output(ops.tanh(ops.relu(g.input("x", x.shape), name="rows").T, name="columns"), "y")
+    p, seconds, stops_behind = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}), 3.0, range(0)
+    post, recv, give_up, patience = Mail._post, Mail.recv, Mail._give_up, tuning.MAX_WAIT_SECONDS
+
+    def post_and_stop(mail: Mail, room: Any, peer: int, tag: int) -> None:
+        nonlocal stops_behind
+        post(mail, room, peer, tag)
+        if len(room) > 1e6 and tag in stops_behind:
+            stops_behind, begin = range(0), time.monotonic()
+            while tag >= messages.FIRST and time.monotonic() - begin < 0.2:  # the other learns of it, and sleeps yet
+                mail.comm.Iprobe()
+            stop_for(seconds)
+
+    def recv_late(mail: Mail, tag: int, peer: int) -> Any:
+        time.sleep(0.0 if WORLD.rank else 0.5)
+        return recv(mail, tag, peer)
+
+    def give_up_and_be_patient(*args: Any) -> None:
+        give_up(*args)
+        assert args[0].half, "it did not come, nor was it canceled"
+        tuning.MAX_WAIT_SECONDS = patience
+
+    placed, wanted = deploy(p, backend="mpi"), run(p, {"x": x}, backend="serial")
+    with mock.patch.multiple(Mail, _post=post_and_stop, recv=recv_late, _give_up=give_up_and_be_patient):
+        assert_same(placed.run({"x": x}), wanted)
+        if WORLD.rank:
+            stops_behind = range(messages.FIRST, 1_000)
+        else:
+            tuning.MAX_WAIT_SECONDS = 0.5
+        refuse(StepFailed, "device 0 waited 0.5 s for what device 1 sends", lambda: placed.run({"x": x}))
+        assert_same(placed.run({"x": x}), wanted)
+        if WORLD.rank:
+            stops_behind = range(messages.ANSWER, messages.ANSWERS)
+            placed.run({"x": x})
+        tuning.MAX_WAIT_SECONDS, begin = 0.5, time.monotonic()
+        refuse(TimeoutError, "device 0 waited 0.5 s for rank 1 to end its run", lambda: placed.run({"x": x}))
+        assert time.monotonic() - begin < seconds
+    print("waited in vain", flush=True)
+    WORLD.Abort(0)
+
+
 def die_within() -> None:
     """While the other one waits in a call."""
     p, inputs = exchange_rows(WORLD.size, 3)
@@ -728,5 +786,16 @@ def work(file: str) -> None:
 
 
 if __name__ == "__main__":
-    every = work, work_on_hosts, wait_in_vain, die, die_within, end_alone, end_before_others, call_end, raise_alone
+    every = (
+        work,
+        work_on_hosts,
+        wait_in_vain,
+        stall,
+        die,
+        die_within,
+        end_alone,
+        end_before_others,
+        call_end,
+        raise_alone,
+    )
     {one.__name__: one for one in every}[sys.argv[1]](*sys.argv[2:])

@@ -66,6 +66,12 @@ def test_a_rank_of_another_host_that_has_ended_is_missed() -> None:
     assert done.returncode != 0 and time.monotonic() - begin < 90
 
 
+def test_a_large_message_that_is_half_here_is_waited_for_a_while() -> None:
+    """Between hosts its sender has a part to do; within one who receives does it all."""
+    done = run_on_hosts(2, 1, "stall")
+    assert done.stdout.count("waited in vain") == 1, done.stderr
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("alike", [False, True], ids=["apart", "alike"])
 def test_ranks_of_two_hosts_do_all_that_those_of_one_do(alike: bool, tmp_path: Path) -> None:
